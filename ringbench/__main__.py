@@ -1,0 +1,5 @@
+"""Run the command line with ``python -m ringbench``."""
+
+from ringbench.cli import console
+
+console()

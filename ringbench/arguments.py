@@ -1,0 +1,147 @@
+"""The arguments of every command, and how each is read."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ringbench.records.settings import PLACEMENTS, parse_names
+from ringbench.records.units import parse_ranks, parse_size, parse_sizes
+
+FORMATS = ("text", "markdown", "csv", "json")
+
+
+class UsageError(Exception):
+    """Report a command that cannot be carried out as it was given: one line, exit status 2."""
+
+
+def _checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Make argparse show what a reader says of a value, instead of the reader's name."""
+
+    def convert(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def _number(text: str, units: dict[str, float], what: str) -> float:
+    for unit, factor in units.items():
+        if text.endswith(unit):
+            with contextlib.suppress(ValueError):
+                return float(text.removesuffix(unit)) * factor
+    raise ValueError(f"malformed {what} {text!r}")
+
+
+def _seconds(text: str) -> float:
+    return _number(text, {"min": 60, "m": 60, "s": 1, "": 1}, "time")
+
+
+def _fraction(text: str) -> float:
+    return _number(text, {"%": 0.01, "": 1}, "fraction")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"malformed number {text!r}: a whole number is needed")
+    return int(text)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Parse arguments; say errors once for a whole MPI job."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what to measure")
+    add = group.add_argument
+    add("--collective", metavar="NAME", help="allreduce (default), reduce_scatter or allgather")
+    names = _checked(lambda text: parse_names(text, "algorithms"))
+    add("--algorithms", type=names, metavar="A,B", help="names that `ringbench list` shows, mpi for the library's own")
+    add("--sizes", type=_checked(lambda text: tuple(parse_sizes(text))), metavar="SIZES", help=SIZES_HELP)
+    add("--dtype", metavar="TYPE", help="float32 (default), float64, int32 or int64")
+    add("--op", metavar="OP", help="sum (default) or average")
+    add("--device", metavar="DEVICE", help="cpu (default) or cuda")
+    add("--placement", choices=PLACEMENTS, help="in place (default), out of place, or both")
+    add("--segment", type=_checked(parse_size), metavar="SIZE", help="longest message before it is cut, 0 for uncut")
+    group = parser.add_argument_group("how long")
+    add = group.add_argument
+    add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")
+    add("--max-samples", type=_checked(_count), metavar="N", help="samples of a case at most (default 1000)")
+    add("--warmup", type=_checked(_count), metavar="N", help="iterations before the samples (default 5)")
+    add("--time-budget", dest="time_budget_s", type=_checked(_seconds), metavar="S", help="for it all (default 60s)")
+    add("--seed", type=_checked(_count), metavar="N", help="of the order of iterations (default 0)")
+
+
+SIZES_HELP = "bytes of the whole vector: 8,1KiB,64MiB or a range 8:64MiB:x2; 1M = 1MiB = 2^20, 1MB = 10^6"
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=FORMATS, default="text", help="of the result on stdout (default text)")
+
+
+def make_parser(version: str) -> argparse.ArgumentParser:
+    """Return the parser of all commands; it raises UsageError instead of ending the process."""
+    parser = _Parser(
+        prog="ringbench",
+        description="Measure MPI collectives written by hand beside the MPI library's own.",
+        epilog="Results go to stdout, progress and warnings to stderr. Exit status: 0, 1 for wrong data or a failed "
+        "run, 2 for a command that cannot be carried out.",
+    )
+    parser.add_argument("--version", action="version", version=f"ringbench {version}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, help: str, example: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=help, description=help.capitalize() + ".", epilog=f"example: {example}")
+
+    sub = command("sweep", "start one MPI job for each rank count, and show what they measured", SWEEP_EXAMPLE)
+    sub.add_argument("plan", nargs="?", metavar="PLAN.toml", help="settings in a file; options here override them")
+    sub.add_argument("--ranks", type=_checked(lambda text: tuple(parse_ranks(text))), metavar="1,2,4")
+    _add_settings(sub)
+    sub.add_argument("--out", type=Path, metavar="DIR", help="folder of run.jsonl (default ringbench-DATE-TIME)")
+    sub.add_argument("--resume", action="store_true", help="go on with the run in DIR: measure only what is missing")
+    sub.add_argument("--mpirun", metavar="PATH", help="the launcher (default: the one beside this Python, or on PATH)")
+    sub.add_argument("--mpirun-args", default="", metavar="'ARGS'", help="further arguments of the launcher")
+    sub.add_argument("--job-limit", type=_checked(_seconds), metavar="S", help="end a job that takes longer")
+    _add_format(sub)
+
+    sub = command("run", "measure one rank count; to be started by mpirun or srun", RUN_EXAMPLE)
+    sub.add_argument("plan", nargs="?", metavar="PLAN.toml", help="settings in a file; options here override them")
+    _add_settings(sub)
+    sub.add_argument("--out", type=Path, metavar="DIR", help="folder for run.jsonl (default: none is written)")
+    for hidden, kind in (("append", Path), ("cases-before", int), ("cases-total", int), ("budget-after", float)):
+        sub.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
+    _add_format(sub)
+
+    sub = command("table", "print the bandwidth table of a run", "ringbench table results/laptop")
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="a run.jsonl or its folder")
+    _add_format(sub)
+    sub = command("compare", "compare two algorithms of a run, or two runs", COMPARE_EXAMPLE)
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="one run, or the earlier and the later of two")
+    sub.add_argument("--algorithm", default="ring", help="whose time is divided (default ring)")
+    sub.add_argument("--baseline", default="mpi", help="by whose time (default mpi)")
+    sub.add_argument("--force", action="store_true", help="compare two unlike runs all the same, and say so")
+    _add_format(sub)
+    sub = command("fit", "fit latency and inverse bandwidth to a run", "ringbench fit results/laptop")
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="a run.jsonl or its folder")
+    sub.add_argument("--include-oversubscribed", action="store_true", help="fit rows with more ranks than cores too")
+    _add_format(sub)
+    sub = command("verify", "prove every algorithm's schedule, without MPI", "ringbench verify --max-ranks 16")
+    sub.add_argument("--max-ranks", type=_checked(_count), default=64, metavar="N", help="for 1..N ranks (default 64)")
+    sub.add_argument("--collective", metavar="NAME", help="of one collective only")
+    sub.add_argument("--algorithms", type=_checked(lambda text: parse_names(text, "algorithms")), metavar="A,B")
+    sub = command("list", "show the collectives and their algorithms", "ringbench list --format json")
+    sub.add_argument("--format", choices=("text", "json"), default="text")
+    return parser
+
+
+SWEEP_EXAMPLE = "ringbench sweep --ranks 2,4 --sizes 8:64MiB:x2 --algorithms ring,mpi --time-budget 60s"
+RUN_EXAMPLE = "mpirun -n 4 ringbench run --sizes 8:64MiB:x4"
+COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

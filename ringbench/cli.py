@@ -1,0 +1,507 @@
+"""The command line: the only module that prints or exits."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from ringbench.arguments import UsageError, make_parser
+from ringbench.records.row import Row
+from ringbench.records.run import SCHEMA_VERSION, Run, append, read_run, run_file
+from ringbench.records.settings import Settings, SweepPlan, override, plan_from, read_plan
+from ringbench.records.units import format_seconds, format_size
+
+
+def package_version() -> str:
+    """Return the version that is installed."""
+    try:
+        return version("ringbench")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def say(text: str) -> None:
+    """Print a line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out one command; return the exit status."""
+    try:
+        arguments = make_parser(package_version()).parse_args(argv)
+        status = COMMANDS[arguments.command](arguments)
+        sys.stdout.flush()
+    except UsageError as error:
+        _say_once(f"ringbench: {error}")
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def console() -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(main())
+
+
+def _say_once(text: str) -> None:
+    """Say a line once for a whole MPI job: on rank 0, or where there is no common world, by the first on its node."""
+    from ringbench.launch.environment import launched
+
+    job = launched(os.environ)
+    if job is None or job.size == 1:
+        say(text)
+        return
+    with contextlib.suppress(Exception):
+        comm = _world()
+        if comm.Get_size() > 1:
+            if comm.Get_rank() == 0:
+                say(text)
+            comm.Barrier()  # or a launcher might end rank 0, at the first exit, before it has spoken
+            return
+    marker = Path(tempfile.gettempdir()) / f"ringbench-{os.getuid()}-{os.getppid()}"
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    except OSError:
+        say(text)
+        return
+    try:
+        say(text)
+        time.sleep(1.0)
+    finally:
+        marker.unlink(missing_ok=True)
+
+
+# Measuring.
+
+
+def _world() -> Any:
+    """Return COMM_WORLD; raise UsageError where MPI cannot be loaded or is not that of the launcher."""
+    from ringbench.launch.environment import check_library, check_world
+    from ringbench.runtime.world import library_version, start
+
+    try:
+        problem = check_library(os.environ, library_version())
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if problem is None:
+        comm = start()
+        problem = check_world(os.environ, comm.Get_size())
+    if problem is not None:
+        raise UsageError(problem)
+    return comm
+
+
+def _settings(arguments: argparse.Namespace, started: Run | None = None) -> SweepPlan:
+    """Return what the plan's file (else the run that is gone on with, else the defaults) and the options say."""
+    try:
+        if arguments.plan:
+            plan = read_plan(arguments.plan)
+        elif started:
+            plan = plan_from({**started.provenance["settings"], "ranks": started.provenance["ranks"]})
+        else:
+            plan = SweepPlan(settings=Settings())
+        settings = override(plan.settings, **vars(arguments))
+    except (OSError, ValueError) as error:
+        raise UsageError(str(error)) from None
+    ranks = getattr(arguments, "ranks", None)
+    return SweepPlan(settings=settings, ranks=ranks or plan.ranks)
+
+
+def _provenance(settings: Settings, ranks: Sequence[int]) -> dict[str, Any]:
+    return {
+        "kind": "provenance",
+        "schema_version": SCHEMA_VERSION,
+        "ringbench": package_version(),
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "host": socket.gethostname(),
+        "command": ["ringbench", *sys.argv[1:]],
+        "settings": settings.to_json(),
+        "ranks": list(ranks),
+        "slurm": {name: value for name, value in sorted(os.environ.items()) if name in SLURM_FACTS},
+    }
+
+
+SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "SLURM_JOB_NUM_NODES", "SLURM_RESTART_COUNT")
+
+
+class _Terminated(BaseException):
+    """Report SIGTERM, as Slurm sends it before it ends a job."""
+
+
+def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from ringbench.launch.environment import inside_mpi_job
+    from ringbench.launch.memory import available_bytes
+    from ringbench.launch.mpirun import find_mpirun
+    from ringbench.launch.process import LaunchError
+    from ringbench.launch.sweep import default_ranks, open_run, sweep
+
+    inside = inside_mpi_job(os.environ)
+    if inside is not None:
+        raise UsageError(f"sweep starts MPI jobs itself, but {inside}; use `ringbench run` there")
+    folder: Path = arguments.out or Path(datetime.now().strftime("ringbench-%Y%m%d-%H%M%S"))
+    if arguments.resume and arguments.out is None:
+        raise UsageError("--resume needs --out DIR, the folder of the run to go on with")
+    try:
+        started = read_run(folder) if arguments.resume and run_file(folder).exists() else None
+        plan = _settings(arguments, started)
+        ranks = plan.ranks or default_ranks(os.environ)
+        _check_before(plan.settings, ranks, available_bytes())
+        mpirun = find_mpirun(os.environ, override=arguments.mpirun)
+        file = started.path if started else open_run(folder, _provenance(plan.settings, ranks))
+    except (ValueError, LaunchError, OSError) as error:
+        raise UsageError(str(error)) from None
+
+    signal.signal(signal.SIGTERM, _raise_terminated)
+    try:
+        outcome = sweep(
+            plan.settings,
+            ranks,
+            file,
+            mpirun=mpirun,
+            python=sys.executable,
+            environ=os.environ,
+            extra=arguments.mpirun_args.split(),
+            stderr=sys.stderr.fileno(),
+            time_limit_s=arguments.job_limit,
+            report=lambda text: say(f"ringbench: {text}"),
+        )
+    except (KeyboardInterrupt, _Terminated) as reason:
+        name = "interrupted" if isinstance(reason, KeyboardInterrupt) else "terminated"
+        say(f"ringbench: {name}; what was measured is in {file} (go on with --resume --out {folder})")
+        return 1
+    except (ValueError, OSError) as error:
+        say(f"ringbench: {error}")
+        return 1
+    run = read_run(file)
+    _show_sweep(run, folder, arguments.format)
+    wrong = [row for row in run.rows if row.wrong]
+    return 1 if outcome.failures or wrong or run.status != "complete" else 0
+
+
+def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> None:
+    """Raise ValueError for what cannot be measured on this node, or on the nodes of an allocation."""
+    from ringbench.launch.memory import check_memory
+    from ringbench.runtime.demands import check_settings, memory_needed
+
+    check_settings(settings)
+    nodes = int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+    for nranks in ranks:
+        need, nbytes = memory_needed(settings, nranks)
+        here = -(-nranks // nodes)
+        what = f"size {format_size(nbytes)}: {here} rank{'s'[: here > 1]} with {','.join(settings.algorithms)}"
+        check_memory(here * need, available, what)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    comm = _world()
+    rank, nranks = comm.Get_rank(), comm.Get_size()
+    problem, settings, ranks = _prepare(comm, arguments)
+    if problem is not None:
+        if rank == 0:
+            say(f"ringbench: {problem}")
+        comm.Barrier()
+        return 2
+    assert settings is not None
+    try:
+        return _measure(comm, arguments, settings, ranks)
+    except BaseException:  # also SystemExit: a rank that leaves alone would leave the others waiting
+        if nranks == 1:
+            raise
+        text = traceback.format_exc()
+        say(f"ringbench: rank {rank} of {nranks} failed\n{text}")
+        comm.Abort(1)
+        raise
+
+
+def _prepare(comm: Any, arguments: argparse.Namespace) -> tuple[str | None, Settings | None, list[dict[str, Any]]]:
+    """Read and check everything before the first measurement; return what is wrong, the same on all ranks."""
+    from ringbench.launch.memory import available_bytes
+    from ringbench.launch.sweep import open_run
+    from ringbench.runtime.arrays import backend_for
+    from ringbench.runtime.demands import check_schedules, check_settings
+    from ringbench.runtime.ranks import gather_ranks
+    from ringbench.runtime.worker import check_memory
+
+    problem, settings = None, None
+    try:
+        settings = _settings(arguments).settings
+        check_settings(settings)
+        backend_for(settings.device).empty(1, settings.dtype)
+        check_schedules(settings, comm.Get_size())
+        if comm.Get_rank() == 0 and arguments.out is not None:
+            arguments.append = open_run(arguments.out, _provenance(settings, [comm.Get_size()]))
+    except (UsageError, ValueError, OSError) as error:
+        problem = str(error)
+    problems = comm.allgather(problem)
+    found = next((text for text in problems if text is not None), None)
+    if found is not None or settings is None:
+        return found, None, []
+    try:
+        ranks = gather_ranks(comm, package_version())
+        check_memory(comm, settings, available_bytes(), [rank["host"] for rank in ranks])
+    except ValueError as error:
+        return str(error), None, []
+    return None, settings, ranks
+
+
+def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks: list[dict[str, Any]]) -> int:
+    """Measure on all ranks; rank 0 writes rows as they come, and shows them at the end."""
+    from ringbench.runtime.ranks import placement_warnings, ring_edges_line
+    from ringbench.runtime.timing import clock_tick
+    from ringbench.runtime.worker import measure
+
+    first = comm.Get_rank() == 0
+    warnings, lines = placement_warnings(ranks)
+    file: Path | None = arguments.append
+    known: set[tuple[Any, ...]] = set()
+    if first:
+        for line in [*lines, *filter(None, [ring_edges_line(ranks)])]:
+            say(f"ringbench: {comm.Get_size()} ranks: {line}")
+        if comm.Get_size() == 1 and file is None:
+            say("ringbench: one rank alone; start it with mpirun -n 4 or srun -n 4 for more")
+        if file is not None:
+            known = {row.key for row in read_run(file).rows}
+            job = {"kind": "job", "launch": 0, "nranks": comm.Get_size(), "mpi_library": ranks[0]["mpi_library"]}
+            job |= {"hosts": [rank["host"] for rank in ranks], "clock_tick_s": clock_tick(), "ranks": ranks}
+            append(file, job | {"time": datetime.now(timezone.utc).isoformat(timespec="seconds")})
+    rows: list[Row] = []
+    progress = _Progress(arguments, settings)
+    for row in measure(comm, settings, warnings=warnings):
+        rows.append(row)
+        if first and row.key not in known:
+            if file is not None:
+                append(file, row.to_json())
+            say(progress.line(row))
+    if first and arguments.out is not None:
+        assert file is not None
+        append(file, {"kind": "end", "status": "complete", "failures": []})
+    if first and (arguments.append is None or arguments.out is not None):
+        _print_table(rows, arguments.format)
+        sys.stdout.flush()
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+class _Progress:
+    """Write one line for each finished case, with what is left of the time budget."""
+
+    def __init__(self, arguments: argparse.Namespace, settings: Settings) -> None:
+        cases = len(settings.sizes) * len(settings.algorithms) * len(settings.placements)
+        self.done: int = arguments.cases_before or 0
+        self.total: int = arguments.cases_total or cases
+        self.after: float = arguments.budget_after or 0.0
+        self.end = time.monotonic() + settings.time_budget_s
+
+    def line(self, row: Row) -> str:
+        self.done += 1
+        middle, low, high = row.summary
+        if row.wrong:
+            result = f"WRONG ({row.wrong} elements; {row.wrong_detail})"
+        elif middle is None:
+            result = row.reason or "no samples"
+        elif low is None or high is None:
+            result = format_seconds(middle)
+        else:
+            result = f"{format_seconds(middle)} [{format_seconds(low)}, {format_seconds(high)}]"
+        left = max(0.0, self.end - time.monotonic()) + self.after
+        place = "in place" if row.in_place else "out of place"
+        name = f"N={row.nranks} {row.collective} {row.algorithm} {format_size(row.nbytes)} {place}"
+        return f"[{self.done}/{self.total}] {name}: {result}; at most {left:.0f} s of measuring left"
+
+
+# Showing.
+
+
+def _read_runs(paths: Sequence[str]) -> list[Run]:
+    runs = []
+    for path in paths:
+        try:
+            run = read_run(path)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise _WrongDataError(str(error)) from None
+        if run.torn:
+            say(f"ringbench: {run.path}: its last line is cut off and left out")
+        if run.status != "complete":
+            say(f"ringbench: {run.path}: the run is {run.status}")
+        runs.append(run)
+    return runs
+
+
+class _WrongDataError(Exception):
+    """Report a file that is not what it should be: one line, exit status 1."""
+
+
+def _showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return show(arguments)
+        except (_WrongDataError, ValueError) as error:
+            say(f"ringbench: {error}")
+            return 1
+
+    return run
+
+
+def _print_table(rows: Sequence[Row], format: str) -> None:
+    from ringbench.report.tables import render
+
+    sys.stdout.write(render([row.table_cell() for row in rows], "table", format))
+
+
+@_showing
+def _table(arguments: argparse.Namespace) -> int:
+    rows = [row for run in _read_runs(arguments.runs) for row in run.rows]
+    _print_table(rows, arguments.format)
+    return 0
+
+
+@_showing
+def _compare(arguments: argparse.Namespace) -> int:
+    from ringbench.model.compare import compare_rows, compare_runs
+    from ringbench.report.tables import render
+
+    if len(arguments.runs) > 2:
+        raise UsageError(f"{len(arguments.runs)} runs: compare takes one or two")
+    runs = _read_runs(arguments.runs)
+    if len(runs) == 2:
+        found = compare_runs(runs[0], runs[1], force=arguments.force)
+    else:
+        found = compare_rows(runs[0].rows, arguments.algorithm, arguments.baseline)
+    sys.stdout.write(render([row.to_json() for row in found], "compare", arguments.format))
+    return 0
+
+
+@_showing
+def _fit(arguments: argparse.Namespace) -> int:
+    from ringbench.model.fit import fit_rows
+    from ringbench.report.tables import render
+
+    rows = [row for run in _read_runs(arguments.runs) for row in run.rows]
+    result = fit_rows(rows, include_oversubscribed=arguments.include_oversubscribed)
+    for note in result.notes:
+        say(f"ringbench: {note}")
+    sys.stdout.write(render([fit.to_json() for fit in result.segments], "fit", arguments.format))
+    return 0
+
+
+def _show_sweep(run: Run, folder: Path, format: str) -> None:
+    """Print table, fit and comparison, and write them beside the run as Markdown."""
+    from ringbench.model.compare import compare_rows
+    from ringbench.model.fit import fit_rows
+    from ringbench.report.tables import render
+
+    sections: list[tuple[str, str, list[dict[str, Any]]]] = [
+        ("Bandwidth", "table", [row.table_cell() for row in run.rows])
+    ]
+    try:
+        result = fit_rows(run.rows)
+        sections.append(("Latency and bandwidth fitted", "fit", [fit.to_json() for fit in result.segments]))
+        notes = result.notes
+    except ValueError as error:
+        notes = [f"no fit: {error}"]
+    try:
+        sections.append(("Ring against the library", "compare", [row.to_json() for row in compare_rows(run.rows)]))
+    except ValueError as error:
+        notes = [*notes, f"no comparison: {error}"]
+    for title, kind, rows in sections:
+        (folder / f"{kind}.md").write_text(f"# {title}\n\n{render(rows, kind, 'markdown')}", encoding="ascii")
+        if format in ("text", "markdown"):
+            heading = f"# {title}" if format == "markdown" else f"{title}\n{'=' * len(title)}"
+            sys.stdout.write(f"{heading}\n\n{render(rows, kind, format)}\n")
+    if format in ("csv", "json"):
+        _print_table(run.rows, format)
+    sys.stdout.flush()
+    for note in notes:
+        say(f"ringbench: {note}")
+    tables = ", ".join(f"{kind}.md" for _, kind, _ in sections)
+    say(f"ringbench: every sample is in {run.path}, the tables beside it in {tables}")
+
+
+# Schedules.
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from ringbench.schedule.registry import algorithm_named, algorithms
+    from ringbench.schedule.semantics import collective_named
+    from ringbench.schedule.verify import verify
+
+    __import__("ringbench.collectives")
+    try:
+        if arguments.collective is not None:
+            collective_named(arguments.collective)
+        chosen = algorithms(arguments.collective)
+        if arguments.algorithms:
+            for name in arguments.algorithms:
+                if name not in [algorithm.name for algorithm in chosen]:
+                    algorithm_named(arguments.collective or "allreduce", name)
+            chosen = [algorithm for algorithm in chosen if algorithm.name in arguments.algorithms]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if arguments.max_ranks < 1:
+        raise UsageError(f"--max-ranks {arguments.max_ranks}: must be at least 1")
+    status = 0
+    for algorithm in chosen:
+        try:
+            for nranks in range(1, arguments.max_ranks + 1):
+                verify(algorithm, nranks)
+            print(f"proved  {algorithm.collective} {algorithm.name}: 1 to {arguments.max_ranks} ranks", flush=True)
+        except ValueError as error:
+            print(f"WRONG   {error}", flush=True)
+            status = 1
+    return status
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from ringbench.schedule.registry import algorithms
+    from ringbench.schedule.semantics import COLLECTIVES
+
+    __import__("ringbench.collectives")
+    rows = []
+    for collective in COLLECTIVES:
+        for algorithm in algorithms(collective):
+            rows.append({"collective": collective, "algorithm": algorithm.name, "summary": algorithm.summary})
+        rows.append({"collective": collective, "algorithm": "mpi", "summary": "The MPI library's own."})
+    if arguments.format == "json":
+        print(json.dumps(rows, indent=1))
+    else:
+        width = max(len(row["algorithm"]) for row in rows)
+        for collective in COLLECTIVES:
+            print(collective)
+            for row in rows:
+                if row["collective"] == collective:
+                    print(f"  {row['algorithm']:{width}}  {row['summary']}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "sweep": _sweep,
+    "run": _run,
+    "table": _table,
+    "compare": _compare,
+    "fit": _fit,
+    "verify": _verify,
+    "list": _list,
+}

@@ -1,0 +1,1 @@
+"""Where it runs: what the launcher says, MPI jobs started and ended from outside. Needs neither mpi4py nor numpy."""

@@ -1,0 +1,141 @@
+"""The sweep: one MPI job for each rank count, all rows in one file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ringbench.launch.environment import job_environment
+from ringbench.launch.mpirun import Mpirun, command, usable_cpus
+from ringbench.launch.process import LaunchError, run_job
+from ringbench.records.run import RUN_FILE, append, encode, read_run, repair
+from ringbench.records.settings import Settings
+
+#: A job that takes this many times its share of the budget, and a minute to start, is taken for dead.
+PATIENCE = 4.0
+START_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Say where the rows are and which jobs failed, in words."""
+
+    file: Path
+    failures: tuple[str, ...]
+
+
+def open_run(folder: Path, provenance: Mapping[str, Any]) -> Path:
+    """Create a run's file with its first line; raise ValueError where the folder holds a run already."""
+    file = folder / RUN_FILE
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        raise ValueError(f"{file} exists: go on with it by --resume, or name another folder") from None
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(encode(provenance))
+    return file
+
+
+def missing_sizes(file: Path, settings: Settings, nranks: int) -> tuple[int, ...]:
+    """Return the sizes that lack a row of some algorithm or placement for ``nranks`` in a run's file."""
+    have = {
+        (row.algorithm, row.nbytes, row.in_place)
+        for row in read_run(file).rows
+        if (row.nranks, row.collective, row.dtype, row.device)
+        == (nranks, settings.collective, settings.dtype, settings.device)
+        and row.op in (settings.op, "none")
+    }
+    return tuple(
+        nbytes
+        for nbytes in settings.sizes
+        if any((name, nbytes, place) not in have for name in settings.algorithms for place in settings.placements)
+    )
+
+
+def sweep(
+    settings: Settings,
+    ranks: Sequence[int],
+    file: Path,
+    *,
+    mpirun: Mpirun,
+    python: str,
+    environ: Mapping[str, str],
+    extra: Sequence[str] = (),
+    stderr: int | None = None,
+    time_limit_s: float | None = None,
+    report: Callable[[str], None],
+) -> Outcome:
+    """Start one job for each rank count; each appends its rows to ``file``, what it prints goes to ``stderr``.
+
+    Rows that the file already holds are not measured again. The time budget of the settings is that of the whole
+    sweep: what one job leaves goes to those that follow. A job that fails or takes too long does not stop the others.
+    The last line says ``complete`` or ``partial``, also when an exception passes.
+    """
+    failures: list[str] = []
+    status = "partial"
+    repair(file)
+    try:
+        todo = [(nranks, sizes) for nranks in ranks if (sizes := missing_sizes(file, settings, nranks))]
+        per_size = len(settings.algorithms) * len(settings.placements)
+        cases = [len(sizes) * per_size for _, sizes in todo]
+        end = time.monotonic() + settings.time_budget_s
+        for index, (nranks, sizes) in enumerate(todo):
+            budget = max(1.0, (end - time.monotonic()) / (len(todo) - index))
+            job = replace(settings, sizes=sizes, time_budget_s=budget)
+            program = [python, "-m", "ringbench", "run", *job.arguments(), f"--append={file}"]
+            program += [f"--cases-before={sum(cases[:index])}", f"--cases-total={sum(cases)}"]
+            program += [f"--budget-after={max(0.0, end - time.monotonic() - budget):.1f}"]
+            limit = START_LIMIT_S + PATIENCE * budget if time_limit_s is None else time_limit_s
+            failure = _run(nranks, program, mpirun, environ, extra, stderr, limit)
+            if failure is not None:
+                report(failure)
+                failures.append(failure)
+        if not failures and not any(missing_sizes(file, settings, nranks) for nranks in ranks):
+            status = "complete"
+    finally:
+        append(file, {"kind": "end", "status": status, "failures": failures})
+    return Outcome(file=file, failures=tuple(failures))
+
+
+def _run(
+    nranks: int,
+    program: Sequence[str],
+    mpirun: Mpirun,
+    environ: Mapping[str, str],
+    extra: Sequence[str],
+    stderr: int | None,
+    limit: float,
+) -> str | None:
+    cpus, whole = usable_cpus()
+    line = command(
+        mpirun,
+        nranks,
+        program,
+        cpus=cpus,
+        bind=whole,
+        extra=extra,
+        in_allocation=int(environ.get("SLURM_JOB_NUM_NODES", environ.get("SLURM_NNODES", "1"))) > 1,
+    )
+    env = job_environment(environ, flavour=mpirun.flavour, uid=os.getuid())
+    try:
+        result = run_job(line, env=env, time_limit_s=limit, stdout=stderr, stderr=stderr)
+    except LaunchError as error:
+        return f"{nranks} ranks: {error}"
+    if result.timed_out:
+        return f"{nranks} ranks: ended after {limit:.0f} s, the time limit of a job"
+    if result.returncode:
+        return f"{nranks} ranks: {mpirun.path} ended with status {result.returncode}"
+    return None
+
+
+def default_ranks(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """Return 1, 2, 4, ... up to the tasks of the Slurm allocation, or to the cores here, and that number itself."""
+    tasks = environ.get("SLURM_NTASKS", "")
+    most = int(tasks) if tasks.isdigit() and int(tasks) > 0 else usable_cpus()[0]
+    powers = [2**power for power in range(most.bit_length())]
+    return tuple(sorted({*powers, most}))

@@ -1,0 +1,249 @@
+"""Compare two algorithms of one run, or two runs: ratio of median times, its interval, a verdict."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbench.records.row import Row
+from ringbench.records.run import Run
+
+RESAMPLES = 1000
+SEED = 20090101
+MIN_SAMPLES = 6
+FASTER, SLOWER, CANNOT_TELL = "faster", "slower", "cannot tell"
+FORCED = "forced"
+
+#: What two rows must share to be compared, in the order in which comparisons are listed.
+CELL = ("collective", "op", "dtype", "device", "nranks", "in_place", "nbytes")
+
+Array = NDArray[np.float64]
+Cells = Mapping[tuple[Any, ...], Sequence[Row]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Hold how long ``algorithm`` takes relative to ``baseline`` in one cell: below 1 it is faster.
+
+    ``ratio_low`` and ``ratio_high`` bound the ratio with 95 %; the verdict is ``cannot tell`` where they hold 1
+    between them or there is no interval, and ``reason`` then says why there is none.
+    """
+
+    collective: str
+    nranks: int
+    nbytes: int
+    algorithm: str
+    baseline: str
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    in_place: bool
+    verdict: str
+    op: str
+    dtype: str
+    device: str
+    reason: str | None
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as one flat dictionary."""
+        return {**asdict(self), "warnings": list(self.warnings)}
+
+
+def compare_rows(rows: Iterable[Row], algorithm: str = "ring", baseline: str = "mpi") -> list[Comparison]:
+    """Compare two algorithms wherever both have rows that agree in collective, op, dtype, device, N, size, placement.
+
+    One rank exchanges nothing, so its rows are no comparison. Raises ValueError where either has no rows, naming those
+    that do, and where they share no cell.
+    """
+    rows = [row for row in rows if row.nranks > 1]
+    names = sorted({row.algorithm for row in rows})
+    for name in (algorithm, baseline):
+        if name not in names:
+            raise ValueError(
+                f"no rows of algorithm {name!r} on 2 or more ranks; there are rows of: {', '.join(names) or 'none'}"
+            )
+    ours = _cells((row for row in rows if row.algorithm == algorithm), CELL)
+    theirs = _cells((row for row in rows if row.algorithm == baseline), CELL)
+    shared = _shared(ours, theirs, f"{algorithm} and {baseline}")
+    return [_compare(ours[cell], theirs[cell], algorithm, baseline) for cell in shared]
+
+
+def compare_runs(run1: Run, run2: Run, *, force: bool = False) -> list[Comparison]:
+    """Compare ``run2`` with ``run1`` wherever both have rows of the same algorithm and cell; below 1 run2 is faster.
+
+    Raises ValueError listing what the runs do not share: schema, MPI library, hosts of the same rank counts, or every
+    rank count, dtype or device. With ``force`` they are compared all the same, across a field in which each run has
+    one value, and every comparison carries the warning ``forced``. Raises ValueError where no cell is shared.
+    """
+    unlike = _unlike(run1, run2)
+    if unlike and not force:
+        listed = "; ".join(f"{field}: {one} against {two}" for field, (one, two) in unlike.items())
+        raise ValueError(f"the runs are unlike: {listed}")
+    across = [name for name in unlike if all(len(_values(run, name)) == 1 for run in (run1, run2))]
+    fields = ("algorithm", *(name for name in CELL if name not in across))
+    ours, theirs = _cells(run2.rows, fields), _cells(run1.rows, fields)
+    labels = (FORCED,) if unlike else ()
+    return [
+        _compare(ours[cell], theirs[cell], ours[cell][0].algorithm, f"{cell[0]} of {run1.path}", labels)
+        for cell in _shared(ours, theirs, "the two runs")
+    ]
+
+
+def _cells(rows: Iterable[Row], fields: Sequence[str]) -> Cells:
+    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        cells[tuple(getattr(row, name) for name in fields)].append(row)
+    return dict(cells)
+
+
+def _shared(ours: Cells, theirs: Cells, who: str) -> list[tuple[Any, ...]]:
+    shared = sorted(ours.keys() & theirs.keys())
+    if not shared:
+        raise ValueError(f"nothing to compare: {who} have no cell in common")
+    return shared
+
+
+def _unlike(run1: Run, run2: Run) -> dict[str, tuple[str, str]]:
+    """Return both runs' values of every field that makes them different experiments."""
+    pairs = {name: (_values(run1, name), _values(run2, name)) for name in ("nranks", "dtype", "device")}
+    # More rank counts or dtypes in one run do no harm: a cell is compared only where both have it.
+    differing = {name: (one, two) for name, (one, two) in pairs.items() if not one & two}
+    common = pairs["nranks"][0] & pairs["nranks"][1]
+    for name, read in (
+        ("mpi_library", _libraries),
+        ("hosts", lambda run: _hosts(run, common)),
+        ("schema_version", _schema),
+    ):
+        one, two = read(run1), read(run2)
+        if one != two:
+            differing[name] = one, two
+    return {name: (_listed(one), _listed(two)) for name, (one, two) in differing.items()}
+
+
+def _values(run: Run, name: str) -> set[Any]:
+    return {getattr(row, name) for row in run.rows} if name in CELL else set()
+
+
+def _libraries(run: Run) -> set[Any]:
+    return {job.get("mpi_library") for job in run.jobs}
+
+
+def _schema(run: Run) -> set[Any]:
+    return {run.provenance.get("schema_version")}
+
+
+def _hosts(run: Run, rank_counts: set[int]) -> set[Any]:
+    """Return who sat where, rank by rank, for the rank counts that both runs have (all where they share none)."""
+    hosts = [job.get("hosts") or () for job in run.jobs]
+    return {_places(names) for names in hosts if not rank_counts or len(names) in rank_counts}
+
+
+def _places(names: Sequence[str]) -> str:
+    runs = ((name, len(list(same))) for name, same in groupby(names))
+    return "+".join(f"{name}*{ranks}" if ranks > 1 else name for name, ranks in runs)
+
+
+def _listed(values: set[Any]) -> str:
+    return ", ".join(str(value) for value in sorted(values, key=lambda value: (str(type(value)), value))) or "none"
+
+
+def _compare(
+    ours: Sequence[Row], theirs: Sequence[Row], algorithm: str, baseline: str, labels: tuple[str, ...] = ()
+) -> Comparison:
+    first = ours[0]
+    ratio, low, high, reason = _ratio(ours, theirs, algorithm, baseline)
+    verdict = CANNOT_TELL
+    if low is not None and high is not None:
+        verdict = FASTER if high < 1 else SLOWER if low > 1 else CANNOT_TELL
+    return Comparison(
+        collective=first.collective,
+        nranks=first.nranks,
+        nbytes=first.nbytes,
+        algorithm=algorithm,
+        baseline=baseline,
+        ratio=ratio,
+        ratio_low=low,
+        ratio_high=high,
+        in_place=first.in_place,
+        verdict=verdict,
+        op=first.op,
+        dtype=first.dtype,
+        device=first.device,
+        reason=reason,
+        warnings=(*labels, *sorted({warning for row in (*ours, *theirs) for warning in row.warnings})),
+    )
+
+
+def _ratio(
+    ours: Sequence[Row], theirs: Sequence[Row], algorithm: str, baseline: str
+) -> tuple[float | None, float | None, float | None, str | None]:
+    """Return the ratio and the ends of its interval, and why one of them is missing."""
+    sides = ((algorithm, ours), (baseline, theirs))
+    for fault in (_wrong, _unmeasured, _unclocked):
+        faults = [f"{name}: {found}" for name, side in sides if (found := fault(side))]
+        if faults:
+            return None, None, None, "; ".join(faults)
+    ratio = _median(ours) / _median(theirs)
+    few = [f"{name}: {found}" for name, side in sides if (found := _few(side))]
+    if few:
+        return ratio, None, None, "; ".join(few)
+    random = np.random.default_rng(SEED)
+    low, high = np.percentile(_resampled(ours, random) / _resampled(theirs, random), [2.5, 97.5])
+    return ratio, float(low), float(high), None
+
+
+def _wrong(side: Sequence[Row]) -> str | None:
+    return "wrong result" if any(row.wrong for row in side) else None
+
+
+def _unmeasured(side: Sequence[Row]) -> str | None:
+    return next((row.reason or "no samples" for row in side if not row.samples_s), None)
+
+
+def _unclocked(side: Sequence[Row]) -> str | None:
+    return "shorter than the clock can tell" if any(min(row.samples_s) <= 0 for row in side) else None
+
+
+def _few(side: Sequence[Row]) -> str | None:
+    samples = sum(len(row.samples_s) for row in side)
+    return f"{samples} samples where {MIN_SAMPLES} are needed" if samples < MIN_SAMPLES else None
+
+
+def _median(side: Sequence[Row]) -> float:
+    """Return the median over launches of each launch's median."""
+    return median(median(row.samples_s) for row in side)
+
+
+def _resampled(side: Sequence[Row], random: np.random.Generator) -> Array:
+    """Return bootstrap replicates of the side's median: launches drawn first, then the samples of each."""
+    medians = np.empty((RESAMPLES, len(side)))
+    drawn = random.integers(len(side), size=medians.shape)
+    for launch, row in enumerate(side):
+        hit = drawn == launch
+        medians[hit] = _resampled_medians(np.sort(row.samples_s), int(hit.sum()), random)
+    replicates: Array = np.median(medians, axis=1)
+    return replicates
+
+
+def _resampled_medians(ordered: Array, replicates: int, random: np.random.Generator) -> Array:
+    """Return the medians of ``replicates`` resamples of the ordered samples, without drawing the resamples.
+
+    The middle of n uniform draws is beta distributed, and where n is even the next one above it is the least of the
+    draws that remain; both point at samples by their rank. Same distribution, no n by 1000 array. David and Nagaraja,
+    Order Statistics, 2003, section 2.
+    """
+    n = len(ordered)
+    middle = (n + 1) // 2
+    below = random.beta(middle, n - middle + 1, replicates)
+    above = below if n % 2 else below + (1 - below) * random.beta(1, n - middle, replicates)
+    picked = [ordered[np.minimum((place * n).astype(np.intp), n - 1)] for place in (below, above)]
+    halfway: Array = (picked[0] + picked[1]) / 2
+    return halfway

@@ -1,0 +1,1 @@
+"""What was seen: rows of samples, where they come from, and their file."""

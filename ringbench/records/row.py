@@ -1,0 +1,125 @@
+"""One measured cell: what ran, every raw sample, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from ringbench.records.stats import median_interval
+from ringbench.schedule.semantics import collective_named
+
+#: What makes one cell another: rows that differ here are never pooled.
+KEY = ("collective", "algorithm", "op", "dtype", "device", "nranks", "nbytes", "in_place", "launch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Hold one cell of a run. Times in seconds; ``nbytes`` and ``count`` are of the whole vector.
+
+    A sample is the maximum over ranks of the local duration after a barrier; ``warmup_s`` are the ones before, kept
+    but counted nowhere. ``wrong`` counts wrong elements over all ranks and checks, None where nothing was checked.
+    ``bytes_sent_max`` is what the busiest rank sends, None where the library does not say. ``stop`` says which rule
+    ended sampling: ``ci``, ``budget`` or ``max``. ``reason`` says why there are no samples.
+    """
+
+    collective: str
+    algorithm: str
+    op: str
+    dtype: str
+    device: str
+    nranks: int
+    nbytes: int
+    count: int
+    in_place: bool
+    launch: int
+    samples_s: tuple[float, ...]
+    warmup_s: tuple[float, ...] = ()
+    wrong: int | None = None
+    wrong_detail: str | None = None
+    identical_bits: bool | None = None
+    bytes_sent_max: int | None = None
+    segment_nbytes: int | None = None
+    stop: str | None = None
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    estimand: str = "max over ranks of the local duration after a barrier"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Return what identifies the cell within a run."""
+        return tuple(getattr(self, name) for name in KEY)
+
+    @property
+    def usable(self) -> bool:
+        """Say whether the row may carry a bandwidth and enter fits: right, and measured."""
+        return not self.wrong and bool(self.samples_s)
+
+    @cached_property
+    def summary(self) -> tuple[float | None, float | None, float | None]:
+        """Return the median and its 95 % interval in seconds."""
+        return median_interval(self.samples_s) if self.samples_s else (None, None, None)
+
+    def bandwidths(self) -> tuple[float | None, float | None, str | None]:
+        """Return algbw and busbw in GB/s (10^9 B/s), or None with the reason."""
+        time = self.summary[0]
+        if self.wrong:
+            return None, None, "wrong result"
+        if time is None:
+            return None, None, self.reason or "no samples"
+        if time <= 0:
+            return None, None, "shorter than the clock can tell"
+        if self.nbytes == 0:
+            return None, None, "zero bytes have no bandwidth"
+        algbw = self.nbytes / time / 1e9
+        factor = collective_named(self.collective).bus_factor(self.nranks)
+        if factor == 0:
+            return algbw, None, "one rank moves nothing over a bus"
+        return algbw, float(algbw * Fraction(factor)), None
+
+    def table_cell(self) -> dict[str, Any]:
+        """Return the row of the bandwidth table: one flat dictionary, units in the names."""
+        time, low, high = self.summary
+        algbw, busbw, reason = self.bandwidths()
+        return {
+            "collective": self.collective,
+            "algorithm": self.algorithm,
+            "op": self.op,
+            "dtype": self.dtype,
+            "device": self.device,
+            "nranks": self.nranks,
+            "nbytes": self.nbytes,
+            "median_s": time,
+            "ci_low_s": low,
+            "ci_high_s": high,
+            "min_s": min(self.samples_s, default=None),
+            "max_s": max(self.samples_s, default=None),
+            "algbw_gb_per_s": algbw,
+            "busbw_gb_per_s": busbw,
+            "bytes_sent_max": self.bytes_sent_max,
+            "in_place": self.in_place,
+            "samples": len(self.samples_s),
+            "launches": 1,
+            "wrong": self.wrong,
+            "warnings": list(self.warnings),
+            "reason": reason,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as it stands in ``run.jsonl``."""
+        return {"kind": "row", **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Row:
+        """Read a row back; fields of a newer version are ignored. Raises ValueError naming what is missing."""
+        known = {field.name for field in fields(cls)}
+        values = {name: value for name, value in data.items() if name in known}
+        for name in ("samples_s", "warmup_s", "warnings"):
+            if isinstance(values.get(name), list):
+                values[name] = tuple(values[name])
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"not a row of a run: {error}") from None

@@ -1,0 +1,117 @@
+"""The file of a run: ``run.jsonl``, one object a line, written by one process at a time, each line whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringbench.records.row import Row
+
+SCHEMA_VERSION = 1
+RUN_FILE = "run.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Hold what a run's file says: ``provenance`` (its first line), one entry in ``jobs`` for each MPI job, the rows.
+
+    ``status`` is ``complete`` or ``partial``; ``torn`` says that the last line was cut off and left out.
+    """
+
+    path: Path
+    provenance: Mapping[str, Any]
+    jobs: tuple[Mapping[str, Any], ...] = ()
+    rows: tuple[Row, ...] = ()
+    status: str = "partial"
+    torn: bool = False
+
+
+def run_file(path: str | Path) -> Path:
+    """Return the file of a run named by itself or by its folder."""
+    path = Path(path)
+    return path / RUN_FILE if path.is_dir() else path
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """Return one line of a run's file; raise ValueError for NaN or Infinity, which JSON does not have."""
+    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def append(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one record to a run's file as one whole line, and have the disk take it.
+
+    One ``write`` to a file opened for appending: a killed writer leaves the line or nothing. Raises OSError where the
+    file cannot be written.
+    """
+    line = encode(record)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        written = os.write(descriptor, line)
+        if written != len(line):
+            raise OSError(f"{path}: only {written} of {len(line)} bytes written; is the disk full?")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def repair(path: Path) -> bool:
+    """Cut off a torn last line, so that the next one starts a line of its own; return whether there was one."""
+    with open(path, "rb+") as stream:
+        content = stream.read()
+        whole = content.rfind(b"\n") + 1
+        if whole == len(content):
+            return False
+        stream.truncate(whole)
+    return True
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a run from its file or folder.
+
+    A torn last line is left out and reported in ``torn``. Raises ValueError naming the file and line where something
+    else is wrong, FileNotFoundError where there is no file.
+    """
+    file = run_file(path)
+    lines = file.read_bytes().split(b"\n")
+    torn = bool(lines.pop())
+    records = [_decode(file, number, line) for number, line in enumerate(lines, 1)]
+    if not records or records[0].get("kind") != "provenance":
+        raise ValueError(f"{file}: not the file of a run: its first line is no provenance")
+    version = records[0].get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"{file}: schema_version {version!r} is not the {SCHEMA_VERSION} that this ringbench reads")
+    rows, ends = [], []
+    for number, record in enumerate(records, 1):
+        if record.get("kind") == "row":
+            try:
+                rows.append(Row.from_json(record))
+            except ValueError as error:
+                raise ValueError(f"{file}, line {number}: {error}") from None
+        elif record.get("kind") == "end":
+            ends.append(str(record.get("status")))
+    return Run(
+        path=file,
+        provenance=records[0],
+        jobs=tuple(record for record in records if record.get("kind") == "job"),
+        rows=tuple(rows),
+        status=ends[-1] if ends else "partial",
+        torn=torn,
+    )
+
+
+def _decode(file: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line, parse_constant=_refuse)
+    except ValueError as error:
+        raise ValueError(f"{file}, line {number}: {error}") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{file}, line {number}: not an object")
+    return record
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,162 @@
+"""What to measure: the settings of a sweep, from a TOML plan or the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ringbench.records.units import parse_ranks, parse_size, parse_sizes
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PLACEMENTS = ("in", "out", "both")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Say what one job measures and when it stops.
+
+    ``sizes`` in bytes of the whole vector. Sampling of a cell ends when the 95 % interval of its median is narrower
+    than ``precision`` times the median, after ``max_samples``, or when its share of ``time_budget_s`` is used up, but
+    never before ``min_samples``. ``segment`` None means the measured default, 0 uncut.
+    """
+
+    collective: str = "allreduce"
+    algorithms: tuple[str, ...] = ("ring", "mpi")
+    sizes: tuple[int, ...] = tuple(8 * 4**power for power in range(12))
+    dtype: str = "float32"
+    op: str = "sum"
+    device: str = "cpu"
+    placement: str = "in"
+    segment: int | None = None
+    precision: float = 0.05
+    min_samples: int = 8
+    max_samples: int = 1000
+    warmup: int = 5
+    time_budget_s: float = 60.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError naming a value that makes no sense whatever the machine."""
+        if self.placement not in PLACEMENTS:
+            raise ValueError(f"unknown placement {self.placement!r}; known: {', '.join(PLACEMENTS)}")
+        if not self.algorithms or not self.sizes:
+            raise ValueError("nothing to measure: at least one algorithm and one size are needed")
+        if not 0 < self.precision < 1:
+            raise ValueError(f"precision {self.precision}: must be between 0 and 1, as in 0.05")
+        if self.min_samples < 1 or self.max_samples < self.min_samples:
+            raise ValueError(f"max samples {self.max_samples}: must be at least {max(1, self.min_samples)}")
+        if self.warmup < 0:
+            raise ValueError(f"warm-up {self.warmup}: must not be negative")
+        if not self.time_budget_s > 0:
+            raise ValueError(f"time budget {self.time_budget_s}: must be more than 0 seconds")
+
+    @property
+    def placements(self) -> tuple[bool, ...]:
+        """Return the values of ``in_place`` to run."""
+        return {"in": (True,), "out": (False,), "both": (True, False)}[self.placement]
+
+    def arguments(self) -> list[str]:
+        """Return the command line of ``ringbench run`` that says the same."""
+        words = [
+            f"--collective={self.collective}",
+            f"--algorithms={','.join(self.algorithms)}",
+            f"--sizes={','.join(map(str, self.sizes))}",
+            f"--dtype={self.dtype}",
+            f"--op={self.op}",
+            f"--device={self.device}",
+            f"--placement={self.placement}",
+            f"--precision={self.precision}",
+            f"--max-samples={self.max_samples}",
+            f"--warmup={self.warmup}",
+            f"--time-budget={self.time_budget_s}",
+            f"--seed={self.seed}",
+        ]
+        return words if self.segment is None else [*words, f"--segment={self.segment}"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings for provenance."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """Hold the settings of each job and the rank counts to start it with (None: what the machine has)."""
+
+    settings: Settings
+    ranks: tuple[int, ...] | None = None
+
+
+def parse_names(value: object, what: str) -> tuple[str, ...]:
+    """Return names from ``"a,b"`` or a list, each once, in order; raise ValueError where one is empty."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) and part.strip() for part in parts):
+        raise ValueError(f"malformed {what} {value!r}: a list of names")
+    return tuple(dict.fromkeys(part.strip() for part in parts))
+
+
+def _sizes(value: object) -> tuple[int, ...]:
+    return tuple(parse_sizes(",".join(map(str, value)) if isinstance(value, list) else str(value)))
+
+
+def _ranks(value: object) -> tuple[int, ...]:
+    return tuple(parse_ranks(",".join(map(str, value)) if isinstance(value, list) else str(value)))
+
+
+_READERS: dict[str, Callable[[object], object]] = {
+    "algorithms": lambda value: parse_names(value, "algorithms"),
+    "sizes": _sizes,
+    "ranks": _ranks,
+    "segment": lambda value: parse_size(str(value)),
+}
+
+
+def read_plan(path: str | Path) -> SweepPlan:
+    """Read a sweep plan from TOML: the fields of Settings, and ``ranks``.
+
+    Raises ValueError naming the file and the key that is unknown or has the wrong kind, OSError where there is no file.
+    """
+    path = Path(path)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not TOML: {error}") from None
+    try:
+        return plan_from(data)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def plan_from(data: Mapping[str, Any]) -> SweepPlan:
+    """Make a sweep plan from the keys of a TOML file; raise ValueError naming a key that does not fit."""
+    defaults = asdict(Settings())
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if value is None:  # only in the settings of an earlier run: TOML has no null
+            continue
+        if key in _READERS:
+            values[key] = _READERS[key](value)
+        elif key not in defaults:
+            known = ", ".join(sorted({*defaults, "ranks"}))
+            raise ValueError(f"unknown key {key!r}; known: {known}")
+        else:
+            kind = type(defaults[key])
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
+                value = float(value)
+            if type(value) is not kind:
+                raise ValueError(f"{key} = {value!r}: must be a {kind.__name__}")
+            values[key] = value
+    ranks = values.pop("ranks", None)
+    return SweepPlan(settings=Settings(**values), ranks=ranks)
+
+
+def override(settings: Settings, **changes: Any) -> Settings:
+    """Return the settings with those changes that are not None."""
+    known = {field.name for field in fields(Settings)}
+    return replace(settings, **{name: value for name, value in changes.items() if name in known and value is not None})

@@ -1,0 +1,1 @@
+"""What people and programs read: pure functions from flat rows to text."""

@@ -1,0 +1,96 @@
+"""Who takes part: what each rank says of itself, and what that means for the numbers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mpi4py
+import numpy as np
+from mpi4py import MPI
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+#: What must be the same on all ranks.
+COMMON = ("ringbench", "mpi_library", "mpi4py", "numpy", "python")
+
+
+def describe_rank(version: str) -> dict[str, Any]:
+    """Return what this rank knows of itself: versions, host, process, the cores it may run on."""
+    return {
+        "ringbench": version,
+        "mpi_library": MPI.Get_library_version().split("\n")[0].strip("\0 ").rstrip(","),
+        "mpi_standard": ".".join(map(str, MPI.Get_version())),
+        "mpi4py": mpi4py.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "host": socket.gethostname(),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "threads": {name: os.environ[name] for name in THREADS if name in os.environ},
+    }
+
+
+def gather_ranks(comm: Any, version: str) -> list[dict[str, Any]]:
+    """Return every rank's description on every rank; raise ValueError on all where they disagree on a version."""
+    ranks: list[dict[str, Any]] = comm.allgather(describe_rank(version))
+    for name in COMMON:
+        for rank, other in enumerate(ranks):
+            if other[name] != ranks[0][name]:
+                raise ValueError(f"ranks disagree on {name}: {ranks[0][name]} on rank 0, {other[name]} on rank {rank}")
+    return ranks
+
+
+def placement_warnings(ranks: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the warnings that rows must carry, and one line for each host that says why.
+
+    ``oversubscribed``: some set of ranks has fewer cores than members (Hall's condition over the affinity masks seen);
+    ``unpinned``: a rank may move between cores.
+    """
+    hosts: dict[str, list[frozenset[int]]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank["host"], []).append(frozenset(rank["cpus"]))
+    names, lines = set(), []
+    for host, masks in hosts.items():
+        crowded = None
+        for mask in sorted(set(masks) | {frozenset().union(*masks)}, key=len):
+            confined = sum(other <= mask for other in masks)
+            if confined > len(mask):
+                crowded = confined, sorted(mask)
+                break
+        if crowded:
+            names.add("oversubscribed")
+            count, cores = crowded
+            cores_text = f"core{'' if len(cores) == 1 else 's'} {_ranges(cores)}"
+            lines.append(f"{host}: {count} ranks share {cores_text}; their times are not those of the network")
+        elif any(len(mask) > 1 for mask in masks):
+            names.add("unpinned")
+            lines.append(f"{host}: ranks are not bound to one core each, and may move between them")
+    return tuple(sorted(names)), lines
+
+
+def ring_edges_line(ranks: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return a line that counts the ring's edges between nodes, with advice where another mapping has fewer."""
+    hosts = [rank["host"] for rank in ranks]
+    nnodes = len(set(hosts))
+    if nnodes < 2:
+        return None
+    edges = sum(host != hosts[(rank + 1) % len(hosts)] for rank, host in enumerate(hosts))
+    least = nnodes if nnodes > 2 or len(hosts) > 2 else 2
+    line = f"ring: {edges} edges between {nnodes} nodes"
+    return line if edges <= least else f"{line}; {least} are possible with ranks in order of nodes (--map-by slot)"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    words: list[str] = []
+    start = previous = None
+    for number in [*numbers, None]:
+        if previous is not None and number == previous + 1:
+            previous = number
+            continue
+        if start is not None:
+            words.append(str(start) if start == previous else f"{start}-{previous}")
+        start = previous = number
+    return ",".join(words)

@@ -1,0 +1,206 @@
+"""What a job does: measure and check every size and algorithm, one row each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from mpi4py import MPI
+
+from ringbench.records.row import Row
+from ringbench.records.settings import Settings
+from ringbench.runtime.arrays import Backend, backend_for
+from ringbench.runtime.compile import DEFAULT_SEGMENT
+from ringbench.runtime.data import Mismatch, Probe
+from ringbench.runtime.demands import ITEMSIZE, memory_needed
+from ringbench.runtime.execute import Plan
+from ringbench.runtime.plan import plan
+from ringbench.runtime.timing import Contestant, clock_tick, run_rounds, sample
+
+#: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong.
+FIRST, TIMED, LAST = 1, 2, 3
+
+SHORT_TICKS = 100
+NOISY = 0.10
+
+
+def check_memory(comm: Any, settings: Settings, available: int, hosts: Sequence[str]) -> None:
+    """Raise ValueError on all ranks where the ranks of some host together need more bytes than it has."""
+    least = dict(zip(reversed(hosts), reversed(comm.allgather(available)), strict=True))
+    need, nbytes = memory_needed(settings, comm.Get_size())
+    for host, free in least.items():
+        here = hosts.count(host) * need
+        if here > free:
+            names = ",".join(settings.algorithms)
+            raise ValueError(
+                f"size {nbytes}: {hosts.count(host)} ranks on {host} need {here / 2**30:.1f} GiB for {names}, "
+                f"but {free / 2**30:.1f} GiB are free"
+            )
+
+
+@dataclass(slots=True)
+class _Cell:
+    """Hold one algorithm at one size while it is measured."""
+
+    algorithm: str
+    probe: Probe
+    plan: Plan | None = None
+    reason: str | None = None
+    contestant: Contestant | None = None
+    warmup_s: list[float] = field(default_factory=list)
+    wrong: int = 0
+    detail: str | None = None
+    identical: bool | None = None
+
+    def note(self, comm: Any, found: Mismatch, what: str) -> None:
+        """Add up wrong elements over ranks and checks; keep the first description."""
+        counts = comm.allgather((found.wrong, found.first))
+        self.wrong += sum(count for count, _ in counts)
+        bad = [(rank, first) for rank, (count, first) in enumerate(counts) if count]
+        if bad and self.detail is None:
+            self.detail = f"{what}, rank {bad[0][0]}: {bad[0][1]}"
+
+
+def measure(comm: Any, settings: Settings, *, launch: int = 0, warnings: tuple[str, ...] = ()) -> Iterator[Row]:
+    """Measure every size and algorithm of the settings; yield the finished rows, the same on all ranks.
+
+    A wrong result is a row that says so, a case that cannot run a row with a reason. Each size gets an equal share of
+    what is left of the time budget.
+    """
+    backend = backend_for(settings.device)
+    tick = comm.allreduce(clock_tick(), MPI.MAX)
+    groups = [(nbytes, in_place) for nbytes in sorted(settings.sizes) for in_place in settings.placements]
+    end = time.perf_counter() + settings.time_budget_s
+    for done, (nbytes, in_place) in enumerate(groups):
+        now = time.perf_counter()
+        deadline = now + max(0.0, end - now) / (len(groups) - done)
+        group = _Group(comm, settings, nbytes, in_place, backend)
+        group.check_first()
+        group.warm_up()
+        group.sample(deadline)
+        group.check_last()
+        yield from group.rows(launch, warnings, tick)
+
+
+class _Group:
+    """Measure all algorithms of one size and placement in turns."""
+
+    def __init__(self, comm: Any, settings: Settings, nbytes: int, in_place: bool, backend: Backend) -> None:
+        self.comm, self.settings, self.nbytes, self.in_place = comm, settings, nbytes, in_place
+        self.rank, self.nranks = comm.Get_rank(), comm.Get_size()
+        self.count = nbytes // ITEMSIZE[settings.dtype]
+        self.backend = backend
+        probe = Probe(
+            settings.collective, settings.op, settings.dtype, self.rank, self.nranks, self.count, in_place, backend
+        )
+        self.probe = probe
+        self.rounds = settings.dtype.startswith("float") and probe.semantics.reduces
+        self.cells = [self._plan(name) for name in settings.algorithms]
+        self.live = [cell for cell in self.cells if cell.plan is not None]
+
+    def _plan(self, name: str) -> _Cell:
+        cell = _Cell(name, self.probe)
+        send = MPI.IN_PLACE if self.in_place else self.probe.sendbuf
+        segment = DEFAULT_SEGMENT if self.settings.segment is None else self.settings.segment
+        try:
+            cell.plan = plan(
+                self.settings.collective, name, self.comm, send, self.probe.recvbuf, self.settings.op, segment
+            )
+        except ValueError as error:  # the same on all ranks
+            cell.reason = str(error)
+            return cell
+        prepare = partial(self.probe.write_input, TIMED) if self.probe.consumes_input else _nothing
+        cell.contestant = Contestant(prepare=prepare, run=cell.plan)
+        return cell
+
+    def check_first(self) -> None:
+        """Run each algorithm on exact data, and floats on data that round, whose bits are compared over the ranks."""
+        for cell in self.live:
+            self._check(cell, FIRST, rounding=False, what="first check")
+            if self.rounds:
+                self._check(cell, FIRST, rounding=True, what="check of rounding")
+                digests = set(self.comm.allgather(self.probe.digest()))
+                if self.settings.collective == "allreduce":
+                    cell.identical = len(digests) == 1
+
+    def check_last(self) -> None:
+        """Run each algorithm once more, on data it has not seen."""
+        for cell in self.live:
+            self._check(cell, LAST, rounding=False, what="last check")
+
+    def _check(self, cell: _Cell, salt: int, *, rounding: bool, what: str) -> None:
+        assert cell.plan is not None
+        self.probe.write_all(salt, rounding)
+        self.comm.Barrier()
+        start = time.perf_counter_ns()
+        cell.plan()
+        seconds = (time.perf_counter_ns() - start) * 1e-9
+        cell.warmup_s.append(round(self.comm.allreduce(seconds, MPI.MAX), 9))
+        cell.note(self.comm, self.probe.check(salt, rounding), what)
+
+    def warm_up(self) -> None:
+        """Run each algorithm a few times more, in turns, after writing the data that are timed."""
+        self.probe.write_all(TIMED)
+        contestants = [cell.contestant for cell in self.live if cell.contestant]
+        if not contestants or not self.settings.warmup:
+            return
+        values = run_rounds(self.comm, contestants, self.settings.warmup)
+        for cell, column in zip(self.live, values.T, strict=True):
+            cell.warmup_s.extend(column.tolist())
+
+    def sample(self, deadline: float) -> None:
+        """Take the samples; the order of a size is drawn anew for each run's seed, rank count and size."""
+        contestants = [cell.contestant for cell in self.live if cell.contestant]
+        seed = f"{self.settings.seed} {self.nranks} {self.nbytes} {self.in_place}"
+        sample(self.comm, contestants, self.settings, deadline, seed)
+
+    def rows(self, launch: int, warnings: tuple[str, ...], tick: float) -> Iterator[Row]:
+        """Return one finished row for each algorithm."""
+        for cell in self.cells:
+            row = Row(
+                collective=self.settings.collective,
+                algorithm=cell.algorithm,
+                op=self.settings.op if self.probe.semantics.reduces else "none",
+                dtype=self.settings.dtype,
+                device=self.settings.device,
+                nranks=self.nranks,
+                nbytes=self.nbytes,
+                count=self.count,
+                in_place=self.in_place,
+                launch=launch,
+                samples_s=tuple(cell.contestant.samples_s) if cell.contestant else (),
+                warmup_s=tuple(cell.warmup_s),
+                wrong=cell.wrong if cell.plan else None,
+                wrong_detail=cell.detail,
+                identical_bits=cell.identical,
+                bytes_sent_max=self._bytes_sent_max(cell),
+                segment_nbytes=cell.plan.segment_nbytes if cell.plan else None,
+                stop=cell.contestant.stop if cell.contestant else None,
+                reason=cell.reason,
+            )
+            yield replace(row, warnings=warnings + _row_warnings(row, tick))
+
+    def _bytes_sent_max(self, cell: _Cell) -> int | None:
+        if cell.plan is None or cell.plan.bytes_sent is None:
+            return None
+        return int(self.comm.allreduce(cell.plan.bytes_sent, MPI.MAX))
+
+
+def _row_warnings(row: Row, tick: float) -> tuple[str, ...]:
+    """Return what the samples themselves say against the row."""
+    found = []
+    middle, low, high = row.summary
+    if middle is not None and middle < SHORT_TICKS * tick:
+        found.append("short")
+    if middle and (low is None or high is None or high - low > NOISY * middle):
+        found.append("noisy")
+    if row.wrong:
+        found.append("wrong")
+    return tuple(found)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,1 @@
+"""The schedule language, its registry, and the readers that need no MPI."""

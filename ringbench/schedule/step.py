@@ -1,0 +1,113 @@
+"""The language of schedules: what one rank does, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Place: TypeAlias = Literal["work", "original", "temp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Name a range of consecutive blocks in one place.
+
+    ``first`` is taken modulo the number of blocks of the place, so that a ring may count past the end; a range that
+    passes the end goes on at block 0.
+    """
+
+    place: Place
+    first: int
+    count: int = 1
+
+
+Spans: TypeAlias = "Span | tuple[Span, ...]"
+
+
+def work(first: int, count: int = 1) -> Span:
+    """Name blocks of the vector being worked on; it starts as this rank's input."""
+    return Span("work", first, count)
+
+
+def original(first: int, count: int = 1) -> Span:
+    """Name blocks of this rank's input, which no step may change."""
+    return Span("original", first, count)
+
+
+def temp(first: int, count: int = 1) -> Span:
+    """Name blocks of scratch memory; temp block t is as large as block t modulo the number of blocks."""
+    return Span("temp", first, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Describe one ``Sendrecv`` of one rank.
+
+    A peer of None is MPI_PROC_NULL. Several spans travel as one message. With ``combine`` what arrives is added to
+    what is there, otherwise it overwrites.
+    """
+
+    dest: int | None = None
+    send: Spans = ()
+    source: int | None = None
+    recv: Spans = ()
+    combine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Describe what a rank does without a message: ``dest = source``, ``dest += source`` or ``dest /= nranks``."""
+
+    action: Literal["copy", "combine", "scale"]
+    dest: Spans
+    source: Spans = ()
+
+
+def copy(source: Spans, dest: Spans) -> Local:
+    """Overwrite ``dest`` with ``source``."""
+    return Local("copy", dest, source)
+
+
+def combine(source: Spans, dest: Spans) -> Local:
+    """Add ``source`` to ``dest``."""
+    return Local("combine", dest, source)
+
+
+def scale(dest: Spans) -> Local:
+    """Divide ``dest`` by the number of ranks where the operation is an average; nothing otherwise."""
+    return Local("scale", dest)
+
+
+def spans(value: Spans) -> tuple[Span, ...]:
+    """Return one span or several as a tuple."""
+    return (value,) if isinstance(value, Span) else tuple(value)
+
+
+def block_numbers(value: Spans, nblocks: int, ntemp: int) -> list[tuple[Place, int]]:
+    """Spell out the blocks of some spans as (place, block) in the order in which they travel.
+
+    Raises ValueError for a span of temp in an algorithm that declares none, or longer than its place.
+    """
+    named: list[tuple[Place, int]] = []
+    for span in spans(value):
+        size = ntemp if span.place == "temp" else nblocks
+        if not 0 <= span.count <= size:
+            raise ValueError(f"{span.place} block {span.first}: a span of {span.count} blocks where there are {size}")
+        named.extend((span.place, block % size) for block in range(span.first, span.first + span.count))
+    return named
+
+
+def describe(value: Spans) -> str:
+    """Say which blocks some spans name, for messages: ``block 3``, ``temp blocks 2..5``."""
+    words = []
+    for span in spans(value):
+        prefix = "" if span.place == "work" else f"{span.place} "
+        if span.count == 1:
+            words.append(f"{prefix}block {span.first}")
+        else:
+            words.append(f"{prefix}blocks {span.first}..{span.first + span.count - 1}")
+    return " and ".join(words) if words else "no block"
+
+
+Operations: TypeAlias = Iterable["Step | Local"]

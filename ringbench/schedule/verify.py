@@ -1,0 +1,276 @@
+"""Prove a schedule right by playing it with symbols instead of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ringbench.schedule.blocks import block_offsets
+from ringbench.schedule.registry import Algorithm
+from ringbench.schedule.rendezvous import Blocked, Observer, Program, play
+from ringbench.schedule.semantics import Collective, collective_named
+from ringbench.schedule.step import Local, Place, Spans, Step, block_numbers, describe
+
+
+class ScheduleError(ValueError):
+    """Report a schedule that is wrong, naming the rank, the round and the block."""
+
+
+class _Symbols:
+    """Stand for values: two sums are the same symbol only where they are the same bits in any arithmetic.
+
+    Addition commutes bit for bit but does not associate, so a sum is named by the unordered pair of what was added.
+    Every symbol knows which ranks it contains (a bit mask) and whether it was divided for an average.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[tuple[object, ...], int] = {}
+        self.ranks: list[int] = []
+        self.scaled: list[bool] = []
+
+    def intern(self, name: tuple[object, ...], ranks: int, scaled: bool) -> int:
+        symbol = self.names.setdefault(name, len(self.ranks))
+        if symbol == len(self.ranks):
+            self.ranks.append(ranks)
+            self.scaled.append(scaled)
+        return symbol
+
+    def leaf(self, rank: int, block: int) -> int:
+        return self.intern(("input", rank, block), 1 << rank, False)
+
+    def add(self, one: int, other: int) -> int:
+        low, high = sorted((one, other))
+        return self.intern(("sum", low, high), self.ranks[one] | self.ranks[other], self.scaled[one])
+
+    def divide(self, symbol: int) -> int:
+        return self.intern(("average", symbol), self.ranks[symbol], True)
+
+
+class _Prover(Observer):
+    """Hold every rank's memory as symbols and refuse the first thing that is wrong."""
+
+    def __init__(self, title: str, collective: Collective, nranks: int, nblocks: int, ntemp: int) -> None:
+        self.title, self.collective, self.nblocks, self.ntemp = title, collective, nblocks, ntemp
+        self.symbols = _Symbols()
+        self.memory: list[dict[Place, list[int | None]]] = []
+        for rank in range(nranks):
+            start: list[int | None] = [
+                self.symbols.leaf(rank, block) if collective.brings(rank, block) else None for block in range(nblocks)
+            ]
+            self.memory.append({"work": start, "original": list(start), "temp": [None] * ntemp})
+        self.arrived: list[list[int]] = [[] for _ in range(nranks)]
+        self.couplings: list[tuple[tuple[int, int], tuple[int, int]]] = []
+
+    def error(self, rank: int, round: int, text: str) -> ScheduleError:
+        return ScheduleError(f"{self.title}: rank {rank}, round {round}: {text}")
+
+    def blocks(self, rank: int, round: int, spans: Spans) -> list[tuple[Place, int]]:
+        try:
+            return block_numbers(spans, self.nblocks, self.ntemp)
+        except ValueError as error:
+            raise self.error(rank, round, str(error)) from None
+
+    def read(self, rank: int, round: int, place: Place, block: int) -> int:
+        symbol = self.memory[rank][place][block]
+        if symbol is None:
+            raise self.error(rank, round, f"reads {_name(place, block)}, which it has not got")
+        return symbol
+
+    def write(self, rank: int, round: int, place: Place, block: int, symbol: int, combine: bool) -> None:
+        if place == "original":
+            raise self.error(rank, round, f"changes {_name(place, block)}")
+        if combine:
+            here = self.read(rank, round, place, block)
+            twice = self.symbols.ranks[here] & self.symbols.ranks[symbol]
+            if twice:
+                raise self.error(rank, round, f"{_name(place, block)} counts {_ranks(twice)} twice")
+            if self.symbols.scaled[here] or self.symbols.scaled[symbol]:
+                raise self.error(rank, round, f"{_name(place, block)} is added to after it was averaged")
+            symbol = self.symbols.add(here, symbol)
+        self.memory[rank][place][block] = symbol
+
+    def message(self, sender: int, send_round: int, sent: Step, receiver: int, recv_round: int, received: Step) -> None:
+        source = self.blocks(sender, send_round, sent.send)
+        target = self.blocks(receiver, recv_round, received.recv)
+        if [block % self.nblocks for _, block in source] != [block % self.nblocks for _, block in target]:
+            raise self.error(
+                sender,
+                send_round,
+                f"sends {describe(sent.send)} to rank {receiver}, "
+                f"which receives it in round {recv_round} as {describe(received.recv)}",
+            )
+        self.arrived[receiver] = [self.read(sender, send_round, place, block) for place, block in source]
+        self.couplings.append(((sender, send_round), (receiver, recv_round)))
+
+    def finish(self, rank: int, round: int, step: Step) -> None:
+        if step.source is None:
+            return
+        sent = self.blocks(rank, round, step.send) if step.dest is not None else []
+        received = self.blocks(rank, round, step.recv)
+        if len(set(received)) < len(received):
+            place, block = next(named for named in received if received.count(named) > 1)
+            raise self.error(rank, round, f"receives {_name(place, block)} twice in one message")
+        overlap = set(sent) & set(received)
+        if overlap and not (step.combine and sent == received):
+            place, block = min(overlap)
+            raise self.error(rank, round, f"sends and receives {_name(place, block)} in one step")
+        for (place, block), symbol in zip(received, self.arrived[rank], strict=True):
+            self.write(rank, round, place, block, symbol, step.combine)
+
+    def local(self, rank: int, round: int, action: Local) -> None:
+        targets = self.blocks(rank, round, action.dest)
+        if action.action == "scale":
+            if not self.collective.reduces:
+                raise self.error(rank, round, f"averages {describe(action.dest)} where nothing is added")
+            for place, block in targets:
+                symbol = self.read(rank, round, place, block)
+                if self.symbols.scaled[symbol]:
+                    raise self.error(rank, round, f"{_name(place, block)} is averaged twice")
+                self.write(rank, round, place, block, self.symbols.divide(symbol), False)
+            return
+        sources = self.blocks(rank, round, action.source)
+        if [block % self.nblocks for _, block in sources] != [block % self.nblocks for _, block in targets]:
+            raise self.error(rank, round, f"{action.action} of {describe(action.source)} to {describe(action.dest)}")
+        overlap = set(sources) & set(targets)
+        if overlap:
+            place, block = min(overlap)
+            raise self.error(rank, round, f"reads and writes {_name(place, block)} in one {action.action}")
+        values = [self.read(rank, round, place, block) for place, block in sources]
+        for (place, block), symbol in zip(targets, values, strict=True):
+            self.write(rank, round, place, block, symbol, action.action == "combine")
+
+
+def verify(algorithm: Algorithm, nranks: int, max_count: int | None = None) -> None:
+    """Prove an algorithm right on ``nranks`` ranks for vectors of 0 to ``max_count`` elements (3N unless given).
+
+    Plays all ranks with symbols under synchronous sends and demands that messages meet in order, that no rank reads
+    what it has not got, that every result block holds every contribution exactly once, and the same bits on all ranks
+    where the algorithm claims so. Blocks travel only into blocks of the same number, so what holds for blocks holds
+    for every number of elements; that the blocks tile the vector is checked for each. Raises ScheduleError.
+    """
+    collective = collective_named(algorithm.collective)
+    title = f"{algorithm.collective} {algorithm.name}, {nranks} ranks"
+    nblocks, ntemp = algorithm.blocks(nranks), algorithm.temp(nranks)
+    if nblocks < 1:
+        raise ScheduleError(f"{title}: {nblocks} blocks, but there must be at least one")
+    if collective.per_rank and nblocks != nranks:
+        raise ScheduleError(f"{title}: {nblocks} blocks, but {algorithm.collective} has one for each rank")
+    if ntemp < 0 or ntemp % nblocks:
+        raise ScheduleError(f"{title}: {ntemp} blocks of temp are not a multiple of {nblocks}")
+    for count in range((3 * nranks if max_count is None else max_count) + 1):
+        _check_tiling(title, count, nblocks)
+
+    programs = [algorithm.operations(rank, nranks) for rank in range(nranks)]
+    prover = _Prover(title, collective, nranks, nblocks, ntemp)
+    for rank, program in enumerate(programs):
+        _check_peers(prover, rank, nranks, program)
+    blocked = play(programs, prover)
+    if blocked:
+        raise _stuck(prover, blocked)
+    if algorithm.segmentable:
+        _check_segments(prover, programs)
+    _check_result(prover, collective, algorithm, programs)
+
+
+def _check_tiling(title: str, count: int, nblocks: int) -> None:
+    offsets = block_offsets(count, nblocks)
+    sizes = [end - start for start, end in pairwise(offsets)]
+    if offsets[0] != 0 or offsets[-1] != count or min(sizes) < 0 or max(sizes) - min(sizes) > 1:
+        raise ScheduleError(f"{title}: {count} elements in {nblocks} blocks do not tile the vector: {offsets}")
+
+
+def _check_peers(prover: _Prover, rank: int, nranks: int, program: Program) -> None:
+    for number, step in enumerate(step for step in program if isinstance(step, Step)):
+        for verb, peer, spans in (("sends", step.dest, step.send), ("receives", step.source, step.recv)):
+            if peer is not None and (peer == rank or not 0 <= peer < nranks):
+                raise prover.error(rank, number, f"{verb} {describe(spans)} with rank {peer} as its peer")
+
+
+def _stuck(prover: _Prover, blocked: Sequence[Blocked]) -> ScheduleError:
+    """Name the message that never passes: one whose peer has ended, else one of the ring of ranks that wait."""
+    by_rank = {state.rank: state for state in blocked}
+    for state in blocked:
+        if state.sending and state.step.dest not in by_rank:
+            text = f"sends {describe(state.step.send)} to rank {state.step.dest}, which never receives it"
+            return prover.error(state.rank, state.round, text)
+        if state.receiving and state.step.source not in by_rank:
+            text = f"receives {describe(state.step.recv)} from rank {state.step.source}, which never sends it"
+            return prover.error(state.rank, state.round, text)
+    chain = [blocked[0].rank]
+    while (peer := by_rank[chain[-1]].waits_for) not in chain:
+        chain.append(peer)
+    chain = chain[chain.index(peer) :]
+    first = by_rank[min(chain)]
+    verb, spans = ("receive", first.step.recv) if first.receiving else ("send", first.step.send)
+    start = chain.index(first.rank)
+    cycle = " -> ".join(str(rank) for rank in [*chain[start:], *chain[:start], first.rank])
+    return prover.error(first.rank, first.round, f"deadlock: waits to {verb} {describe(spans)}; ranks {cycle} wait")
+
+
+def _check_segments(prover: _Prover, programs: Sequence[Program]) -> None:
+    """Refuse a schedule that would deadlock once its messages are cut into many segments.
+
+    Segments of two steps joined by a message advance together, and so do those of all steps joined to them. If the
+    steps joined in this way are taken as one, the order within each rank must still be free of circles.
+    """
+    rounds = [sum(isinstance(operation, Step) for operation in program) for program in programs]
+    first = [sum(rounds[:rank]) for rank in range(len(programs))]
+    parent = list(range(sum(rounds)))
+
+    def find(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = node = parent[parent[node]]
+        return node
+
+    for (one, one_round), (other, other_round) in prover.couplings:
+        parent[find(first[one] + one_round)] = find(first[other] + other_round)
+    after: dict[int, list[int]] = {}
+    waiting: dict[int, int] = {find(node): 0 for node in range(len(parent))}
+    for rank, count in enumerate(rounds):
+        for node in range(first[rank], first[rank] + count - 1):
+            after.setdefault(find(node), []).append(find(node + 1))
+            waiting[find(node + 1)] += 1
+    free = [group for group, count in waiting.items() if count == 0]
+    for group in free:  # grows while it is read
+        for follower in after.get(group, ()):
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                free.append(follower)
+    for rank, program in enumerate(programs):
+        for number, step in enumerate(step for step in program if isinstance(step, Step)):
+            if waiting[find(first[rank] + number)]:
+                text = f"{describe(step.send or step.recv)} deadlocks once messages are cut into segments"
+                raise prover.error(rank, number, text + " (register with segmentable=False)")
+
+
+def _check_result(prover: _Prover, collective: Collective, algorithm: Algorithm, programs: Sequence[Program]) -> None:
+    nranks = len(programs)
+    symbols = prover.symbols
+    results: dict[int, tuple[int, int]] = {}
+    for rank in range(nranks):
+        last = sum(isinstance(operation, Step) for operation in programs[rank])
+        for block in range(prover.nblocks):
+            if not collective.gets(rank, block):
+                continue
+            symbol = prover.read(rank, last, "work", block)
+            wanted, found = collective.contributors(block, nranks), symbols.ranks[symbol]
+            if found != wanted:
+                lacking = f"lacks {_ranks(wanted & ~found)}" if wanted & ~found else f"holds {_ranks(found & ~wanted)}"
+                raise prover.error(rank, last, f"block {block} ends wrong: it {lacking}")
+            if nranks > 1 and symbols.scaled[symbol] != algorithm.scales:
+                text = "ends as a sum in a schedule that averages" if algorithm.scales else "is averaged at this N only"
+                raise prover.error(rank, last, f"block {block} {text}")
+            other, first_symbol = results.setdefault(block, (rank, symbol))
+            if algorithm.identical_bits and first_symbol != symbol:
+                text = f"block {block} is summed in another order than on rank {other}: bits differ"
+                raise prover.error(rank, last, text)
+
+
+def _name(place: str, block: int) -> str:
+    return f"block {block}" if place == "work" else f"{place} block {block}"
+
+
+def _ranks(mask: int) -> str:
+    ranks = [str(rank) for rank in range(mask.bit_length()) if mask >> rank & 1]
+    shown = ", ".join(ranks[:8]) + (", ..." if len(ranks) > 8 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import json
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ringbench.model.compare import Comparison, _resampled_medians, compare_rows, compare_runs
+from ringbench.records.row import Row
+from ringbench.records.run import Run
+
+FIELDS = [
+    *("collective", "nranks", "nbytes", "algorithm", "baseline", "ratio", "ratio_low", "ratio_high", "in_place"),
+    *("verdict", "op", "dtype", "device", "reason", "warnings"),
+]
+
+
+def row(algorithm: str, samples: Any = (1.0,) * 10, **changes: Any) -> Row:
+    values: dict[str, Any] = {
+        "collective": "allreduce",
+        "algorithm": algorithm,
+        "op": "sum",
+        "dtype": "float32",
+        "device": "cpu",
+        "nranks": 4,
+        "nbytes": 1024,
+        "count": 256,
+        "in_place": True,
+        "launch": 0,
+        "samples_s": tuple(samples),
+        "wrong": 0,
+    }
+    return Row(**{**values, **changes})
+
+
+def run(rows: list[Row], name: str = "a", **changes: Any) -> Run:
+    job = {"kind": "job", "mpi_library": "Open MPI 5.0.8", "hosts": ["n1"] * 4, **changes}
+    provenance = {"kind": "provenance", "schema_version": job.pop("schema_version", 1)}
+    return Run(path=Path(name) / "run.jsonl", provenance=provenance, jobs=(job,), rows=tuple(rows))
+
+
+def only(comparisons: list[Comparison]) -> Comparison:
+    (comparison,) = comparisons
+    return comparison
+
+
+def noise(seed: int, scale: float = 1.0, n: int = 30) -> Any:
+    return scale * np.random.default_rng(seed).lognormal(0, 0.2, n)
+
+
+def test_ratio_is_of_medians_not_means() -> None:
+    got = only(compare_rows([row("ring", [7.0] * 99 + [700.0]), row("mpi", [14.0] * 100)]))
+    assert (got.ratio, got.ratio_low, got.ratio_high, got.verdict) == (0.5, 0.5, 0.5, "faster")
+    assert got.reason is None
+
+
+def test_verdicts() -> None:
+    for scale, verdict in ((0.5, "faster"), (2.0, "slower"), (1.0, "cannot tell")):
+        got = only(compare_rows([row("ring", noise(1, scale)), row("mpi", noise(2))]))
+        assert got.verdict == verdict
+        assert got.ratio_low is not None
+        assert got.ratio is not None
+        assert got.ratio_high is not None
+        assert got.ratio_low < got.ratio < got.ratio_high
+        assert got.ratio == pytest.approx(scale, rel=0.2)
+        assert got.reason is None
+
+
+def test_alike_sides_are_rarely_told_apart_and_unlike_ones_mostly() -> None:
+    told, inside = 0, 0
+    for seed in range(200):
+        same = only(compare_rows([row("ring", noise(2 * seed)), row("mpi", noise(2 * seed + 1))]))
+        told += same.verdict != "cannot tell"
+        apart = only(compare_rows([row("ring", noise(2 * seed, 1.3)), row("mpi", noise(2 * seed + 1))]))
+        assert apart.ratio_low is not None
+        assert apart.ratio_high is not None
+        inside += apart.ratio_low <= 1.3 <= apart.ratio_high
+        assert apart.verdict != "faster"
+    assert told <= 20
+    assert 180 <= inside < 200
+
+
+def test_swapping_the_sides_inverts_the_ratio() -> None:
+    rows = [row("ring", noise(3, 1.5)), row("mpi", noise(4))]
+    there, back = only(compare_rows(rows)), only(compare_rows(rows, "mpi", "ring"))
+    assert there.ratio is not None
+    assert back.ratio == pytest.approx(1 / there.ratio)
+    assert (there.verdict, back.verdict) == ("slower", "faster")
+
+
+def test_an_algorithm_against_itself_is_one() -> None:
+    got = only(compare_rows([row("mpi", noise(5))], "mpi", "mpi"))
+    assert got.ratio == 1
+    assert got.verdict == "cannot tell"
+
+
+def test_order_of_samples_and_rows_does_not_matter() -> None:
+    one, other = noise(6), noise(7)
+    forward = compare_rows([row("ring", one), row("mpi", other)])
+    assert compare_rows([row("mpi", other[::-1]), row("ring", one[::-1])]) == forward
+
+
+@pytest.mark.parametrize("n", [1, 2, 6, 7, 30])
+def test_medians_are_distributed_as_those_of_drawn_resamples(n: int) -> None:
+    ordered = np.sort(noise(n, n=n))
+    random = np.random.default_rng(0)
+    ours = _resampled_medians(ordered, 40_000, random)
+    drawn = np.median(random.choice(ordered, (40_000, n)), axis=1)
+    for quantile in (0.025, 0.25, 0.5, 0.75, 0.975):
+        place = np.quantile(drawn, quantile)
+        assert (ours <= place).mean() == pytest.approx((drawn <= place).mean(), abs=0.015)
+    assert ours.min() >= ordered[0]
+    assert ours.max() <= ordered[-1]
+
+
+def test_launches_count_alike_and_widen_the_interval() -> None:
+    ring = [row("ring", noise(8, 1.0, 500), launch=0), row("ring", noise(9, 3.0, 6), launch=1)]
+    got = only(compare_rows([*ring, row("mpi", [1.0] * 20)]))
+    assert got.ratio == pytest.approx(2.0, rel=0.2)
+    assert got.ratio_low == pytest.approx(1.0, rel=0.2)
+    assert got.ratio_high == pytest.approx(3.0, rel=0.3)
+
+
+def test_many_samples_need_little_memory() -> None:
+    rows = [row("ring", noise(1, n=2000)), row("mpi", noise(2, n=2000))]
+    compare_rows(rows)
+    tracemalloc.start()
+    compare_rows(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+def test_cells_pair_only_where_everything_agrees() -> None:
+    changes = (
+        {"nbytes": 2048, "count": 512},
+        {"nranks": 2},
+        {"in_place": False},
+        {"dtype": "float64"},
+        {"op": "max"},
+        {"device": "cuda"},
+        {"collective": "allgather"},
+    )
+    rows = [row("ring"), row("mpi")] + [row("ring", **change) for change in changes]
+    assert only(compare_rows(rows)).nbytes == 1024
+    both = [row(name, **change) for change in changes for name in ("ring", "mpi")]
+    assert len(compare_rows(both)) == len(changes)
+
+
+def test_sizes_ascend_within_a_block() -> None:
+    rows = [row(name, nbytes=n, nranks=p) for p in (4, 2) for n in (65536, 8, 1024) for name in ("mpi", "ring")]
+    assert [(c.nranks, c.nbytes) for c in compare_rows(rows)] == [(p, n) for p in (2, 4) for n in (8, 1024, 65536)]
+
+
+@pytest.mark.parametrize(
+    ("ring", "mpi", "reason"),
+    [(2, 0, "ring: wrong result"), (0, 1, "mpi: wrong result"), (1, 1, "ring: wrong result; mpi: wrong result")],
+)
+def test_case_18_a_wrong_side_is_named(ring: int, mpi: int, reason: str) -> None:
+    got = only(compare_rows([row("ring", [1.0] * 9, wrong=ring), row("mpi", [9.0] * 9, wrong=mpi)]))
+    assert (got.ratio, got.ratio_low, got.ratio_high) == (None, None, None)
+    assert (got.verdict, got.reason) == ("cannot tell", reason)
+
+
+def test_one_wrong_launch_spoils_the_cell() -> None:
+    got = only(compare_rows([row("ring"), row("ring", launch=1, wrong=1), row("mpi")]))
+    assert got.reason == "ring: wrong result"
+
+
+def test_missing_samples_and_times_have_reasons() -> None:
+    few = only(compare_rows([row("ring", [1.0] * 5), row("mpi", [2.0] * 50)]))
+    assert (few.ratio, few.ratio_low, few.verdict) == (0.5, None, "cannot tell")
+    assert few.reason == "ring: 5 samples where 6 are needed"
+    assert only(compare_rows([row("ring", [1.0] * 6), row("mpi", [2.0] * 6)])).verdict == "faster"
+    none = only(compare_rows([row("ring", (), reason="needs 3GiB"), row("mpi")]))
+    assert (none.ratio, none.reason) == (None, "ring: needs 3GiB")
+    zero = only(compare_rows([row("ring"), row("mpi", [0.0] * 3 + [1.0] * 9)]))
+    assert (zero.ratio, zero.reason) == (None, "mpi: shorter than the clock can tell")
+
+
+def test_unknown_algorithms_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"^no rows of algorithm 'rign' on 2 or more .* rows of: mpi, ring$"):
+        compare_rows([row("ring"), row("mpi")], "rign")
+    with pytest.raises(ValueError, match=r"'mpi' on 2 or more ranks; there are rows of: ring$"):
+        compare_rows([row("ring")])
+    with pytest.raises(ValueError, match="ring and mpi have no cell in common"):
+        compare_rows([row("ring", nranks=2), row("mpi")])
+
+
+def test_json_is_flat_in_order_and_carries_warnings_of_both_sides() -> None:
+    got = only(compare_rows([row("ring", warnings=("noisy",)), row("mpi", warnings=("unpinned", "noisy"))]))
+    flat = got.to_json()
+    assert list(flat) == FIELDS
+    assert flat["warnings"] == ["noisy", "unpinned"]
+    assert json.loads(json.dumps(flat, allow_nan=False)) == flat
+
+
+def test_runs_compare_the_second_with_the_first() -> None:
+    before = run([row("ring", [2.0] * 9), row("mpi", [1.0] * 9)], "a")
+    after = run([row("ring", [1.0] * 9), row("mpi", [1.0] * 9), row("naive")], "b")
+    mpi, ring = compare_runs(before, after)
+    assert (ring.algorithm, ring.baseline, ring.ratio, ring.verdict) == ("ring", "ring of a/run.jsonl", 0.5, "faster")
+    assert (mpi.algorithm, mpi.ratio, mpi.verdict) == ("mpi", 1.0, "cannot tell")
+    assert ring.warnings == ()
+
+
+def test_runs_may_differ_in_what_else_they_measured() -> None:
+    before = run([row("ring"), row("ring", nranks=2)])
+    after = run([row("ring"), row("ring", nranks=8), row("ring", dtype="float64")])
+    assert only(compare_runs(before, after)).nranks == 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "identity", "message"),
+    [
+        ({"nranks": 2}, {"hosts": ["n1"] * 2}, "nranks: 4 against 2"),
+        ({"dtype": "float64"}, {}, "dtype: float32 against float64"),
+        ({"device": "cuda"}, {}, "device: cpu against cuda"),
+        ({}, {"mpi_library": "MPICH 4.3"}, "mpi_library: Open MPI 5.0.8 against MPICH 4.3"),
+        ({}, {"hosts": ["n1", "n1", "n2", "n2"]}, r"hosts: n1\*4 against n1\*2\+n2\*2"),
+        ({}, {"schema_version": 2}, "schema_version: 1 against 2"),
+    ],
+)
+def test_case_41_unlike_runs_are_refused_by_field_unless_forced(
+    rows: dict[str, Any], identity: dict[str, Any], message: str
+) -> None:
+    before, after = run([row("ring")]), run([row("ring", **rows)], "b", **identity)
+    with pytest.raises(ValueError, match=message) as refused:
+        compare_runs(before, after)
+    assert "\n" not in str(refused.value)
+    forced = only(compare_runs(before, after, force=True))
+    assert "forced" in forced.warnings
+    assert forced.ratio == 1
+
+
+def test_case_41_every_field_is_listed() -> None:
+    after = run([row("ring", dtype="float64", device="cuda")], "b", mpi_library="x", hosts=["z"] * 4, schema_version=9)
+    with pytest.raises(ValueError, match=r"dtype.*device.*mpi_library.*hosts.*schema_version"):
+        compare_runs(run([row("ring")]), after)
+
+
+def test_placement_of_ranks_is_part_of_the_hosts() -> None:
+    before = run([row("ring")], hosts=["a", "b", "a", "b"])
+    with pytest.raises(ValueError, match=r"a\+b\+a\+b against a\*2\+b\*2"):
+        compare_runs(before, run([row("ring")], hosts=["a", "a", "b", "b"]))
+
+
+def test_hosts_of_rank_counts_in_one_run_only_do_not_matter() -> None:
+    before, after = run([row("ring")]), run([row("ring"), row("ring", nranks=2)])
+    more = {"kind": "job", "mpi_library": "Open MPI 5.0.8", "hosts": ["n1", "n2"]}
+    assert only(compare_runs(before, replace(after, jobs=(*after.jobs, more)))).warnings == ()
+
+
+def test_runs_alike_but_without_a_common_cell_are_refused() -> None:
+    with pytest.raises(ValueError, match="no cell in common"):
+        compare_runs(run([row("ring", nbytes=8)]), run([row("ring", nbytes=16)]))

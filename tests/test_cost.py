@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import ringbench.collectives  # noqa: F401  (registers the algorithms)
+from ringbench.schedule.cost import Cost, cost
+from ringbench.schedule.registry import Algorithm, algorithm_named
+from ringbench.schedule.step import Local, Operations, Step, combine, copy, scale, temp, work
+
+
+def counted(name: str, nranks: int, count: int) -> Cost:
+    return cost(algorithm_named("allreduce", name), nranks, count)
+
+
+def made(*programs: list[Step | Local], blocks: int = 1, ntemp: int = 0) -> Algorithm:
+    def generator(rank: int, nranks: int) -> Operations:
+        return programs[rank]
+
+    ring = algorithm_named("allreduce", "ring")
+    return replace(ring, generator=generator, blocks=lambda nranks: blocks, temp=lambda nranks: ntemp)
+
+
+@pytest.mark.parametrize(("name", "megabytes"), [("ring", 1.5), ("naive", 3.0), ("parameter_server", 3.0)])
+def test_bytes_of_the_busiest_of_four_ranks_for_one_megabyte(name: str, megabytes: float) -> None:
+    assert counted(name, 4, 125_000).sent_max * 8 == megabytes * 1e6
+
+
+@pytest.mark.parametrize("nranks", [2, 3, 4, 8, 17])
+def test_critical_paths(nranks: int) -> None:
+    count = 12 * nranks
+    ring, naive, server = (counted(name, nranks, count) for name in ("ring", "naive", "parameter_server"))
+    others = nranks - 1
+    assert (ring.rounds, ring.critical_sent, ring.critical_reduced) == (2 * others, 24 * others, 12 * others)
+    assert (naive.rounds, naive.critical_sent, naive.critical_reduced) == (others, others * count, others * count)
+    assert (server.rounds, server.critical_sent) == (2 * others, 2 * others * count)
+    assert server.critical_reduced == others * count
+
+
+def test_what_each_rank_sends_and_reduces() -> None:
+    server = counted("parameter_server", 4, 10)
+    assert server.sent == (30, 10, 10, 10)
+    assert server.reduced == (30, 0, 0, 0)
+    assert counted("ring", 4, 8).reduced == (6, 6, 6, 6)
+
+
+def test_one_rank_costs_nothing() -> None:
+    assert counted("ring", 1, 7) == Cost(rounds=0, critical_sent=0, critical_reduced=0, sent=(0,), reduced=(0,))
+
+
+def test_sizes_above_the_limits_of_c_integers_are_counted_without_allocating() -> None:
+    assert counted("ring", 4, 3_221_225_472).sent_max == 6 * 805_306_368
+
+
+def test_rounds_follow_dependence_and_not_the_index() -> None:
+    late = made([Step(), Step(), Step(dest=1, send=work(0))], [Step(source=0, recv=work(0))])
+    assert cost(late, 2, 5).rounds == 1
+    chain = made(
+        [Step(dest=1, send=work(0))],
+        [Step(source=0, recv=work(0)), Step(dest=2, send=work(0))],
+        [Step(source=1, recv=work(0))],
+    )
+    assert (cost(chain, 3, 5).rounds, cost(chain, 3, 5).critical_sent) == (2, 10)
+    apart = made(
+        [Step(dest=1, send=work(0))],
+        [Step(source=0, recv=work(0))],
+        [Step(dest=3, send=work(0))],
+        [Step(source=2, recv=work(0))],
+    )
+    assert (cost(apart, 4, 5).rounds, cost(apart, 4, 5).critical_sent) == (1, 5)
+
+
+def test_both_halves_of_a_sendrecv_are_one_round() -> None:
+    def swap(rank: int) -> list[Step | Local]:
+        return [Step(dest=1 - rank, send=work(0), source=1 - rank, recv=work(0), combine=True)]
+
+    assert cost(made(swap(0), swap(1)), 2, 6) == Cost(
+        rounds=1, critical_sent=6, critical_reduced=6, sent=(6, 6), reduced=(6, 6)
+    )
+
+
+def test_local_additions_count_as_reduced_and_copies_do_not() -> None:
+    receive = Step(source=0, recv=(temp(0), temp(1)))
+    both = made(
+        [Step(dest=1, send=work(0, 2))],
+        [receive, combine(temp(0), work(0)), copy(temp(1), work(1)), scale(work(0))],
+        blocks=2,
+        ntemp=2,
+    )
+    counters = cost(both, 2, 5)
+    assert counters.reduced == (0, 3)
+    assert counters.sent == (5, 0)
+    assert counters.critical_reduced == 3
+
+
+def test_a_schedule_that_cannot_end_is_an_error() -> None:
+    stuck = made([Step(dest=1, send=work(0))], [])
+    with pytest.raises(ValueError, match="allreduce ring, 2 ranks: rank 0, round 0 never ends"):
+        cost(stuck, 2, 4)

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringbench.records.row import Row
+from ringbench.records.run import RUN_FILE, SCHEMA_VERSION, append, encode, read_run, run_file
+
+PROVENANCE = {"kind": "provenance", "schema_version": SCHEMA_VERSION, "host": "a"}
+
+
+def row(algorithm: str = "ring", **changes: Any) -> Row:
+    values: dict[str, Any] = {
+        "collective": "allreduce",
+        "algorithm": algorithm,
+        "op": "sum",
+        "dtype": "float64",
+        "device": "cpu",
+        "nranks": 2,
+        "nbytes": 80,
+        "count": 10,
+        "in_place": True,
+        "launch": 0,
+        "samples_s": (1e-6, 0.1 + 0.2),
+    }
+    return Row(**{**values, **changes})
+
+
+def written(folder: Path, *records: dict[str, Any]) -> Path:
+    file = folder / RUN_FILE
+    for record in (PROVENANCE, *records):
+        append(file, record)
+    return file
+
+
+def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+    rows = (row(), row("naive", warnings=("noisy",)))
+    job = {"kind": "job", "nranks": 2}
+    file = written(tmp_path, job, *(one.to_json() for one in rows), {"kind": "end", "status": "complete"})
+    run = read_run(file)
+    assert (run.path, run.provenance, run.jobs, run.rows) == (file, PROVENANCE, (job,), rows)
+    assert (run.status, run.torn) == ("complete", False)
+
+
+def test_a_run_is_named_by_its_folder_too(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    assert run_file(tmp_path) == run_file(str(file)) == file
+    assert read_run(tmp_path) == read_run(str(file))
+
+
+def test_a_run_without_an_end_is_partial_and_the_last_end_counts(tmp_path: Path) -> None:
+    file = written(tmp_path, row().to_json())
+    assert read_run(file).status == "partial"
+    append(file, {"kind": "end", "status": "partial"})
+    assert read_run(file).status == "partial"
+    append(file, {"kind": "end", "status": "complete"})
+    assert read_run(file).status == "complete"
+
+
+def test_records_of_a_kind_yet_unknown_are_skipped(tmp_path: Path) -> None:
+    assert read_run(written(tmp_path, {"kind": "comment"}, row().to_json())).rows == (row(),)
+
+
+def test_each_record_is_one_line(tmp_path: Path) -> None:
+    file = written(tmp_path, row(reason="two\nlines").to_json())
+    lines = file.read_bytes().splitlines()
+    assert len(lines) == 2
+    assert [json.loads(line)["kind"] for line in lines] == ["provenance", "row"]
+    assert read_run(file).rows[0].reason == "two\nlines"
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30, 200])
+def test_a_torn_last_line_is_left_out_and_reported(tmp_path: Path, cut: int) -> None:
+    file = written(tmp_path, row().to_json(), row("naive").to_json())
+    file.write_bytes(file.read_bytes()[:-cut])
+    run = read_run(file)
+    assert run.torn
+    assert run.rows == (row(),)
+
+
+def test_a_torn_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
+    file = written(tmp_path, row().to_json())
+    file.write_bytes(file.read_bytes()[:-9])
+    append(file, row("naive").to_json())
+    with pytest.raises(ValueError, match=rf"{RUN_FILE}, line 2: "):
+        read_run(file)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_what_json_does_not_have_is_refused_before_it_is_written(tmp_path: Path, number: float) -> None:
+    file = written(tmp_path)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match="JSON"):
+        append(file, row(samples_s=(number,)).to_json())
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_what_json_does_not_have_is_refused_when_read(tmp_path: Path, constant: str) -> None:
+    file = written(tmp_path)
+    file.write_bytes(file.read_bytes() + f'{{"kind":"row","samples_s":[{constant}]}}\n'.encode())
+    with pytest.raises(ValueError, match=f"line 2: {constant} is not JSON"):
+        read_run(file)
+
+
+@pytest.mark.parametrize("version", [None, 0, SCHEMA_VERSION + 1, "1"])
+def test_another_schema_is_refused_by_its_number(tmp_path: Path, version: object) -> None:
+    file = tmp_path / RUN_FILE
+    append(file, {**PROVENANCE, "schema_version": version})
+    with pytest.raises(ValueError, match=f"schema_version {version!r} is not the {SCHEMA_VERSION}"):
+        read_run(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not the file of a run"),
+        (b"\n", "line 1: "),
+        (b"# OSU MPI Allreduce Latency Test\n", "line 1: "),
+        (b"no newline", "not the file of a run"),
+        (b"[1, 2]\n", "line 1: not an object"),
+        (b'{"kind":"row"}\n', "not the file of a run: its first line is no provenance"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff\n", "line 1: "),
+    ],
+)
+def test_a_file_that_is_no_run_is_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "other.txt"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_run(file)
+    assert str(file) in str(caught.value)
+
+
+def test_a_row_that_lacks_a_field_is_named_with_its_line(tmp_path: Path) -> None:
+    data = row().to_json()
+    del data["dtype"]
+    file = written(tmp_path, row().to_json(), data)
+    with pytest.raises(ValueError, match=r"line 3: not a row of a run: .*dtype"):
+        read_run(file)
+
+
+def test_no_file_at_all(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_run(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_run(tmp_path / "absent.jsonl")
+
+
+def test_a_disk_that_takes_half_a_line_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringbench.records.run.os.write", lambda descriptor, line: len(line) // 2)
+    with pytest.raises(OSError, match="is the disk full"):
+        append(tmp_path / RUN_FILE, PROVENANCE)
+
+
+def test_lines_are_ascii() -> None:
+    line = encode({"host": "knöd", "text": "µ"})
+    assert line.endswith(b"\n")
+    assert line.isascii()

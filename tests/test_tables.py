@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from ringbench.model.compare import compare_rows
+from ringbench.model.fit import fit_rows
+from ringbench.records.row import Row
+from ringbench.report.tables import render, verdict_line
+
+SIZES = (8, 1024, 65536, 2**20, 2**24)
+Flat = dict[str, Any]
+
+
+def row(algorithm: str = "ring", nbytes: int = 65536, time: float = 1e-4, **changes: Any) -> Row:
+    values: dict[str, Any] = {
+        "collective": "allreduce",
+        "algorithm": algorithm,
+        "op": "sum",
+        "dtype": "float32",
+        "device": "cpu",
+        "nranks": 4,
+        "nbytes": nbytes,
+        "count": nbytes // 4,
+        "in_place": True,
+        "launch": 0,
+        "samples_s": tuple(time * (1 + i / 100) for i in range(-5, 6)),
+        "wrong": 0,
+        "bytes_sent_max": nbytes * 3 // 2,
+    }
+    return Row(**{**values, **changes})
+
+
+def cells(*rows: Row) -> list[Flat]:
+    return [one.table_cell() for one in rows]
+
+
+def lines_with(text: str, word: str) -> list[str]:
+    return [line for line in text.splitlines() if word in line]
+
+
+def comparison(nbytes: int, verdict: str, **changes: Any) -> Flat:
+    ratio = {"faster": 0.5, "slower": 2.0, "cannot tell": 1.0}[verdict]
+    values: Flat = {
+        "collective": "allreduce",
+        "nranks": 4,
+        "nbytes": nbytes,
+        "algorithm": "ring",
+        "baseline": "mpi",
+        "ratio": ratio,
+        "ratio_low": ratio * 0.9,
+        "ratio_high": ratio * 1.1,
+        "in_place": True,
+        "verdict": verdict,
+        "op": "sum",
+        "dtype": "float32",
+        "device": "cpu",
+        "reason": None,
+        "warnings": [],
+    }
+    return {**values, **changes}
+
+
+def fits() -> list[Flat]:
+    rows = [row("ring", n, 6 * (2e-6 + n / 4 * 1e-9)) for n in SIZES]
+    rows += [row("mpi", n, p * 1e-6 + n * 1e-9, nranks=p) for p in (2, 16) for n in SIZES]
+    return [fit.to_json() for fit in fit_rows(rows).segments]
+
+
+def test_one_cell_reads_like_nccl_tests() -> None:
+    heading, names, line, summary = render(cells(row(time=1e-4)), "table", "text").splitlines()
+    assert heading.startswith("allreduce sum float32 on cpu, 4 ranks, in place")
+    assert "us" in heading
+    assert "GB/s" in heading
+    assert re.split(r"  +", names.strip()) == [
+        *("size", "algorithm", "time(us)", "95% interval", "algbw", "busbw", "sent", "wrong", "samples", "warn")
+    ]
+    assert re.split(r"  +", line.strip()) == [
+        *("64KiB", "ring", "100.0", "[96.00, 104.0]", "0.6554", "0.9830", "96KiB", "0", "11")
+    ]
+    assert summary == "ring: peak busbw 0.9830 GB/s at 64KiB, latency 100.0 us at 64KiB"
+
+
+def test_a_block_for_each_collective_op_dtype_rank_count_and_placement() -> None:
+    rows = [row(), row(nranks=2), row(dtype="float64"), row(op="max"), row(in_place=False), row(collective="allgather")]
+    text = render(cells(*rows), "table", "text")
+    assert len(lines_with(text, "times in us")) == 6
+    assert len(lines_with(text, "out of place")) == 1
+    assert len(render(cells(*rows), "table", "markdown").split("### ")) == 7
+
+
+def test_sizes_ascend_and_are_binary() -> None:
+    text = render(cells(*[row(nbytes=n) for n in (2**20, 8, 1000, 65536)]), "table", "text")
+    assert re.findall(r"^ *(\w+) +ring ", text, re.M) == ["8B", "1000B", "64KiB", "1MiB"]
+
+
+def test_a_failure_is_unmistakable() -> None:
+    text = render(cells(row(), row("mpi", wrong=12), row("naive", wrong=None)), "table", "text")
+    ring, mpi, naive = (lines_with(text, f"64KiB  {name} ")[0].split() for name in ("ring", "mpi", "naive"))
+    assert ring[-2] == "0"
+    assert mpi[-4:-1] == ["-", "96KiB", "FAIL"]
+    assert naive[-2] == "-"
+    assert '"-" at mpi 64KiB: wrong result' in text
+    assert lines_with(text, "mpi: ") == ["mpi: no busbw, no latency, FAIL in 1 of 1 row"]
+    assert text.splitlines()[-1] == "FAIL: wrong result in 1 of 3 rows"
+    assert "FAIL" not in render(cells(row()), "table", "text")
+
+
+def test_case_23_the_summary_has_a_peak_and_a_latency_and_no_mean() -> None:
+    times = {8: 5e-6, 1024: 3e-6, 65536: 2e-5, 2**20: 4e-4, 2**24: 8e-3}
+    rows = [row(nbytes=n, time=t) for n, t in times.items()] + [row(nbytes=8, time=4e-6, launch=1)]
+    rows.append(row(nbytes=4, time=1e-6, wrong=1))
+    text = render(cells(*rows), "table", "text")
+    (summary,) = lines_with(text, "ring: ")
+    assert summary == "ring: peak busbw 4.915 GB/s at 64KiB, latency 4.000 us at 8B, FAIL in 1 of 7 rows"
+    assert not re.search(r"\b(mean|avg|average)\b", text, re.I)
+
+
+def test_reasons_stand_where_numbers_do_not() -> None:
+    skipped = row("naive", samples_s=(), reason="needs\n3GiB at a rank", wrong=None)
+    text = render(cells(row(nranks=1), skipped), "table", "text")
+    assert '"-" at naive 64KiB: needs 3GiB at a rank' in text
+    assert '"-" at ring 64KiB: one rank moves nothing over a bus' in text
+    many = render(cells(*[row(nbytes=n, nranks=1) for n in SIZES]), "table", "text")
+    assert "ring 8B, ring 1KiB, ring 64KiB, ring 1MiB and 1 more" in many
+
+
+def test_warnings_seen_are_explained_and_no_others() -> None:
+    rows = cells(row(warnings=("oversubscribed", "noisy")), row("mpi", warnings=("bad moon",)))
+    text = render(rows, "table", "text")
+    assert lines_with(text, "64KiB  ring")[0].endswith("  O,N")
+    assert lines_with(text, "64KiB  mpi")[0].endswith("  1")
+    assert "O = oversubscribed: more ranks than cores" in text
+    assert "N = noisy: " in text
+    assert "1 = bad moon" in text
+    assert "unpinned" not in text
+
+
+def test_text_of_a_table_fits_a_hundred_columns() -> None:
+    warnings = ("oversubscribed", "unpinned")
+    for name in ("mpi", "parameter_server", "hierarchical_leaders"):
+        rows = [row(name, n, t, warnings=warnings, wrong=3) for n in (8, 2**20, 2**26 + 4) for t in (1.234e-7, 0.98)]
+        rows += [row(name, n, n * 1.7e-9, reason="x" * 30, bytes_sent_max=n * 4 // 3) for n in (*SIZES, 2**30)]
+        text = render(cells(*rows), "table", "text")
+        assert max(map(len, text.splitlines())) <= 100
+        assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_bytes_sent_are_rounded_only_where_long() -> None:
+    rows = [row(nbytes=2**20, bytes_sent_max=sent) for sent in (1398101, None, 0, 96 * 1024)]
+    sent = [line.split()[7] for line in lines_with(render(cells(*rows), "table", "text"), "1MiB  ring")]
+    assert sent == ["1.333MiB", "-", "0B", "96KiB"]
+
+
+@pytest.mark.parametrize("kind", ["table", "compare", "fit"])
+def test_json_and_csv_hold_the_rows_as_they_are(kind: str) -> None:
+    rows: list[Flat] = {
+        "table": cells(row(warnings=("noisy", "short")), row("mpi", wrong=2, reason='a "b", c')),
+        "compare": [comparison(8, "faster"), comparison(64, "cannot tell", ratio=None, reason="mpi: wrong result")],
+        "fit": fits(),
+    }[kind]
+    assert json.loads(render(rows, kind, "json")) == rows
+    text = render(rows, kind, "csv")
+    assert text.count("\r\n") == len(rows) + 1
+    assert text.count("\n") == len(rows) + 1
+    read = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert list(read[0]) == list(rows[0])
+    for got, meant in zip(read, rows, strict=True):
+        for name, value in meant.items():
+            if value is None:
+                assert got[name] == ""
+            elif isinstance(value, bool):
+                assert got[name] == str(value).lower()
+            elif isinstance(value, float):
+                assert float(got[name]) == value
+            else:
+                assert got[name] == (";".join(value) if isinstance(value, list) else str(value))
+
+
+def test_json_refuses_what_json_does_not_have() -> None:
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="JSON"):
+            render([{"median_s": bad}], "table", "json")
+
+
+def test_nothing_is_rendered_as_nothing() -> None:
+    assert [render([], "table", f) for f in ("json", "csv", "text", "markdown")] == [
+        "[]\n",
+        "",
+        "no rows\n",
+        "no rows\n",
+    ]
+
+
+def test_unknown_kinds_and_formats_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'html'; known: text, markdown, csv, json"):
+        render([], "table", "html")
+    with pytest.raises(ValueError, match="'plot'; known: table, compare, fit"):
+        render([], "plot", "text")
+
+
+def test_case_42_every_format_is_ascii() -> None:
+    rows = cells(row("r\u00efng", samples_s=(), reason="\u03b1 \u2264 0"))
+    for name in ("text", "markdown", "csv", "json"):
+        assert render(rows, "table", name).isascii()
+        assert render(fits(), "fit", name).isascii()
+    assert r"r\xefng" in render(rows, "table", "text")
+
+
+def test_markdown_is_a_table_under_a_heading() -> None:
+    heading, _, names, rule, *_ = render(cells(row()), "table", "markdown").splitlines()
+    assert heading.startswith("### allreduce")
+    assert names.startswith("|")
+    assert re.fullmatch(r"[|:-]+", rule)
+    assert names.count("|") == rule.count("|") == 11
+
+
+def test_verdict_line_names_ranges_of_sizes() -> None:
+    verdicts = ["faster", "slower", "cannot tell", "faster", "faster", "faster"]
+    rows = [comparison(8 << i, verdict) for i, verdict in enumerate(verdicts)]
+    line = verdict_line(rows[::-1])
+    assert line == "ring is faster than mpi at 4 of 6 sizes (8B, from 64B to 256B), slower at 1, cannot tell at 1"
+    none = verdict_line([comparison(8, "slower")])
+    assert none == "ring is faster than mpi at 0 of 1 size, slower at 1, cannot tell at 0"
+    with pytest.raises(ValueError, match="no comparisons"):
+        verdict_line([])
+
+
+def test_comparisons_in_text() -> None:
+    rows = [comparison(8, "slower", warnings=["forced"]), comparison(2**20, "faster")]
+    rows.append(comparison(64, "cannot tell", ratio=None, ratio_low=None, ratio_high=None, reason="mpi: wrong result"))
+    text = render([*rows, comparison(8, "faster", nranks=2)], "compare", "text")
+    two, four, end = text.split("\n\n")
+    assert "2 ranks" in two
+    assert four.splitlines()[0].endswith("ratio = time of ring / time of mpi")
+    assert lines_with(four, "8B")[0].split() == ["8B", "2.000", "[1.800,", "2.200]", "slower", "F"]
+    assert lines_with(four, "64B")[0].split() == ["64B", "-", "-", "cannot", "tell"]
+    assert "ring is faster than mpi at 1 of 3 sizes (1MiB), slower at 1, cannot tell at 1" in four.splitlines()
+    assert '"-" at 64B: mpi: wrong result' in four.splitlines()
+    assert "F = forced: " in end
+    assert "ratio below 1: " in end
+
+
+def test_the_verdict_agrees_with_compare_rows() -> None:
+    rows = [row(name, n, t) for n in SIZES for name, t in (("ring", 1e-5 + n * 1e-9), ("mpi", 2e-6 + n * 2e-9))]
+    text = render([c.to_json() for c in compare_rows(rows)], "compare", "text")
+    assert "ring is faster than mpi at 3 of 5 sizes (from 64KiB to 16MiB), slower at 2, cannot tell at 0" in text
+
+
+def test_fits_in_text() -> None:
+    text = render(fits(), "fit", "text")
+    found = [line.split() for line in text.splitlines() if re.match(r"(mpi|ring) ", line)]
+    assert [(line[0], line[1]) for line in found] == [("mpi", "2"), ("mpi", "16"), ("ring", "4")]
+    assert found[0][2:4] == ["2.000", "[2.000,"]
+    assert found[2][5] == "1.000"
+    assert [line[-1] for line in found] == ["call", "call", "link"]
+    assert "basis link: " in text
+    assert "basis call: " in text
+
+
+def test_an_unknown_bandwidth_has_no_upper_end() -> None:
+    flat = {**fits()[0], "beta_s_per_byte": 0.0, "beta_low_s_per_byte": 0.0, "bandwidth_gb_per_s": None}
+    flat = {**flat, "beta_high_s_per_byte": 1e-9, "mape": 0.1234, "warnings": ["beta not identified"]}
+    text = render([flat], "fit", "text")
+    (line,) = lines_with(text, "call   B")
+    assert line.split()[5:9] == ["-", "[1.000,", "inf]", "12.3%"]
+    assert "B = beta not identified: " in text
+
+
+def test_tabulate_is_loaded_only_to_draw() -> None:
+    code = "import sys, ringbench.report.tables as t; t.render([], 'fit', 'csv'); sys.exit('tabulate' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
