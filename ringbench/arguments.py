@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,7 +35,9 @@ def _number(text: str, units: dict[str, float], what: str) -> float:
     for unit, factor in units.items():
         if text.endswith(unit):
             with contextlib.suppress(ValueError):
-                return float(text.removesuffix(unit)) * factor
+                number = float(text.removesuffix(unit)) * factor
+                if 0 <= number < math.inf:
+                    return number
     raise ValueError(f"malformed {what} {text!r}")
 
 
@@ -74,6 +77,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")
+    add("--min-samples", type=_checked(_count), metavar="N", help="samples of a case at least (default 8)")
     add("--max-samples", type=_checked(_count), metavar="N", help="samples of a case at most (default 1000)")
     add("--warmup", type=_checked(_count), metavar="N", help="iterations before the samples (default 5)")
     add("--time-budget", dest="time_budget_s", type=_checked(_seconds), metavar="S", help="for it all (default 60s)")

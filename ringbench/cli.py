@@ -231,8 +231,9 @@ def _run(arguments: argparse.Namespace) -> int:
             raise
         text = traceback.format_exc()
         say(f"ringbench: rank {rank} of {nranks} failed\n{text}")
+        time.sleep(0.5)  # MPICH's launcher does not pass on what it has not read when it learns of the end
         comm.Abort(1)
-        raise
+        os._exit(1)  # MPICH's Abort may come back before the launcher ends this rank: no second traceback
 
 
 def _prepare(comm: Any, arguments: argparse.Namespace) -> tuple[str | None, Settings | None, list[dict[str, Any]]]:

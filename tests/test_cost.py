@@ -80,6 +80,11 @@ def test_both_halves_of_a_sendrecv_are_one_round() -> None:
     )
 
 
+def test_only_what_arrives_is_reduced() -> None:
+    sender = Step(dest=1, send=work(0), recv=work(0), combine=True)
+    assert cost(made([sender], [Step(source=0, recv=temp(0))], ntemp=1), 2, 5).reduced == (0, 0)
+
+
 def test_local_additions_count_as_reduced_and_copies_do_not() -> None:
     receive = Step(source=0, recv=(temp(0), temp(1)))
     both = made(

@@ -8,7 +8,7 @@ import pytest
 import ringbench.collectives  # noqa: F401  (registers the algorithms)
 from ringbench.schedule import registry
 from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named, algorithms, register
-from ringbench.schedule.step import Operations, Step, scale, work
+from ringbench.schedule.step import Operations, Step, combine, original, scale, work
 
 
 @pytest.fixture
@@ -85,8 +85,12 @@ def test_an_algorithm_scales_where_any_rank_divides() -> None:
         if rank == 0:
             yield scale(work(0))
 
+    def adds_only(rank: int, nranks: int) -> Operations:
+        yield combine(original(0), work(0))
+
     algorithm = add("allreduce", "swap")
     assert not algorithm.scales
+    assert not replace(algorithm, generator=adds_only).scales
     assert replace(algorithm, generator=divides_at_the_root).scales
 
 

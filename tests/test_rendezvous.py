@@ -93,6 +93,11 @@ def test_whoever_cannot_go_on_is_named(programs: list[list[Step]], blocked: list
     assert all(state.step == programs[state.rank][state.round] for state in states)
 
 
+def test_a_message_goes_to_the_rank_it_is_for() -> None:
+    states = play([[send(2)], [receive(0)], [receive(0)]], Observer())
+    assert [(state.rank, state.waits_for) for state in states] == [(1, 0)]
+
+
 def test_a_rank_may_wait_for_one_that_waits_elsewhere() -> None:
     states = play([[sendrecv(1, 2)], [sendrecv(0, 0)], []], Observer())
     assert [(state.rank, state.sending, state.receiving, state.waits_for) for state in states] == [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ringbench.records.row import Row
-from ringbench.records.run import RUN_FILE, SCHEMA_VERSION, append, encode, read_run, run_file
+from ringbench.records.run import RUN_FILE, SCHEMA_VERSION, append, encode, read_run, repair, run_file
 
 PROVENANCE = {"kind": "provenance", "schema_version": SCHEMA_VERSION, "host": "a"}
 
@@ -89,6 +89,19 @@ def test_a_torn_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> 
         read_run(file)
 
 
+def test_a_repaired_file_takes_new_lines(tmp_path: Path) -> None:
+    file = written(tmp_path, row().to_json(), row("naive").to_json())
+    whole = file.read_bytes()
+    assert not repair(file)
+    assert file.read_bytes() == whole
+    file.write_bytes(whole[:-9])
+    assert repair(file)
+    append(file, row("parameter_server").to_json())
+    run = read_run(file)
+    assert not run.torn
+    assert [one.algorithm for one in run.rows] == ["ring", "parameter_server"]
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
 def test_what_json_does_not_have_is_refused_before_it_is_written(tmp_path: Path, number: float) -> None:
     file = written(tmp_path)
@@ -159,3 +172,29 @@ def test_lines_are_ascii() -> None:
     line = encode({"host": "knöd", "text": "µ"})
     assert line.endswith(b"\n")
     assert line.isascii()
+
+
+def test_numbers_beyond_the_range_of_floats_are_refused(tmp_path: Path) -> None:
+    file = written(tmp_path, row().to_json())
+    file.write_bytes(file.read_bytes().replace(b'"samples_s":[', b'"samples_s":[1e999,'))
+    with pytest.raises(ValueError, match="line 2: 1e999 is not JSON"):
+        read_run(file)
+
+
+def test_a_run_that_goes_on_is_partial_until_it_ends_again(tmp_path: Path) -> None:
+    end = {"kind": "end", "status": "complete", "failures": []}
+    assert read_run(written(tmp_path, row().to_json(), end)).status == "complete"
+    assert read_run(written(tmp_path, row().to_json(), end, {"kind": "job", "nranks": 2})).status == "partial"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("samples_s", value) for value in (None, ["1"], [-1.0])),
+        *(("nranks", value) for value in (0, "2", True)),
+        *(("nbytes", -8), ("collective", "alltoalw"), ("in_place", 1), ("algorithm", None), ("warnings", "noisy")),
+    ],
+)
+def test_rows_of_the_wrong_kind_are_refused(tmp_path: Path, name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=r"line 2: .*"):
+        read_run(written(tmp_path, {**row().to_json(), name: value}))

@@ -63,10 +63,12 @@ def test_one_span_and_a_tuple_of_spans_read_alike() -> None:
 
 
 def test_descriptions_name_place_and_blocks() -> None:
-    assert describe(work(3)) == "block 3"
-    assert describe(temp(2, 4)) == "temp blocks 2..5"
-    assert describe((work(0), original(1))) == "block 0 and original block 1"
-    assert describe(()) == "no block"
+    assert describe(work(3), 4, 0) == "block 3"
+    assert describe(work(-1), 4, 0) == "block 3"
+    assert describe(temp(2, 4), 4, 8) == "temp blocks 2..5"
+    assert describe(work(3, 3), 4, 0) == "blocks 3..1"
+    assert describe((work(0), original(1)), 4, 0) == "block 0 and original block 1"
+    assert describe((), 4, 0) == "no block"
 
 
 def test_local_actions_read_from_source_to_destination() -> None:

@@ -9,6 +9,7 @@ from playthrough import fault
 
 import ringbench.collectives
 import ringbench.schedule.verify
+from ringbench.schedule.blocks import block_offsets
 from ringbench.schedule.registry import Algorithm, algorithm_named
 from ringbench.schedule.step import Local, Operations, Spans, Step, combine, copy, original, scale, spans, temp, work
 from ringbench.schedule.verify import ScheduleError, verify
@@ -56,6 +57,7 @@ def swap(rank: int, **changes: Any) -> Step:
     return replace(Step(dest=1 - rank, send=work(0), source=1 - rank, recv=work(0), combine=True), **changes)
 
 
+TWO: dict[str, Any] = {"blocks": 2, "ntemp": 2}
 WORKER: Program = [send(0), receive(0)]
 
 
@@ -88,6 +90,13 @@ def test_two_dropped_ranks() -> None:
     root: Program = [receive(1), add(2), send(1), send(2)]
     refused(made(root, WORKER, WORKER), 3, "rank 0, round 4: block 0 ends wrong: it lacks rank 0")
     refused(made([], []), 2, "rank 0, round 0: block 0 ends wrong: it lacks rank 1")
+
+
+def test_many_dropped_ranks_are_not_all_listed() -> None:
+    refused(
+        made(*[[]] * 11), 11, r"rank 0, round 0: block 0 ends wrong: it lacks ranks 1, 2, 3, 4, 5, 6, 7, 8, \.\.\.$"
+    )
+    refused(made(*[[]] * 9), 9, "rank 0, round 0: block 0 ends wrong: it lacks ranks 1, 2, 3, 4, 5, 6, 7, 8$")
 
 
 def test_a_doubled_rank() -> None:
@@ -240,6 +249,11 @@ def test_a_block_that_is_sent_and_overwritten_in_one_step() -> None:
     refused(algorithm, 2, r"rank \d, round 0: sends and receives block 0 in one step")
 
 
+def test_what_is_not_sent_may_be_overwritten() -> None:
+    nobody = Step(send=work(0), source=0, recv=work(0))
+    verify(made([add(1), send(1)], [send(0), nobody]), 2)
+
+
 def test_an_exchange_that_adds_to_another_part_of_what_it_sends() -> None:
     def exchange(rank: int) -> Program:
         return [swap(rank, send=(work(0), work(1)), recv=(work(0), temp(1)))]
@@ -257,6 +271,11 @@ def test_two_parts_of_a_message_that_land_in_one_place() -> None:
     refused(algorithm, 2, "rank 0, round 0: receives temp block 0 twice in one message")
     algorithm = made([add(1), send(1, twice)], [send(0), receive(0, twice)])
     refused(algorithm, 2, "rank 1, round 1: receives block 0 twice in one message")
+    among_others = (work(0), temp(1), temp(1))
+    algorithm = made(
+        [add(1, work(0)), send(1, (work(0), work(1), work(1)))], [send(0), receive(0, among_others)], **TWO
+    )
+    refused(algorithm, 2, "rank 1, round 1: receives temp block 1 twice in one message")
 
 
 def test_a_local_action_that_reads_what_it_writes() -> None:
@@ -421,11 +440,26 @@ def test_temp_that_is_no_multiple_of_the_blocks(ntemp: int) -> None:
     refused(made([], [], blocks=2, ntemp=ntemp), 2, f"{ntemp} blocks of temp are not a multiple of 2")
 
 
-def test_blocks_that_do_not_tile_the_vector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        ringbench.schedule.verify, "block_offsets", lambda count, nblocks: [count // nblocks] * (nblocks + 1)
-    )
-    refused(algorithm_named("allreduce", "ring"), 4, "1 elements in 4 blocks do not tile the vector")
+@pytest.mark.parametrize("offsets", [[0, 3, 1, 4], [1, 2, 3, 4], [0, 1, 2, 3], [0, 3, 4, 4], [0, 0, 2, 4]])
+def test_blocks_that_do_not_tile_the_vector(monkeypatch: pytest.MonkeyPatch, offsets: list[int]) -> None:
+    def cut(count: int, nblocks: int) -> list[int]:
+        return offsets if count == 4 else block_offsets(count, nblocks)
+
+    monkeypatch.setattr(ringbench.schedule.verify, "block_offsets", cut)
+    refused(algorithm_named("allreduce", "ring"), 3, "4 elements in 3 blocks do not tile the vector")
+    verify(algorithm_named("allreduce", "ring"), 3, max_count=3)
+
+
+def test_the_vector_is_tiled_up_to_three_elements_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+
+    def cut(count: int, nblocks: int) -> list[int]:
+        counts.append(count)
+        return block_offsets(count, nblocks)
+
+    monkeypatch.setattr(ringbench.schedule.verify, "block_offsets", cut)
+    verify(algorithm_named("allreduce", "ring"), 4)
+    assert counts == list(range(13))
 
 
 # Mutants.

@@ -92,12 +92,17 @@ def sweep(
             program += [f"--budget-after={max(0.0, end - time.monotonic() - budget):.1f}"]
             limit = START_LIMIT_S + PATIENCE * budget if time_limit_s is None else time_limit_s
             failure = _run(nranks, program, mpirun, environ, extra, stderr, limit)
+            if failure is None and (left := missing_sizes(file, job, nranks)):
+                # MPICH's mpirun ends with 0 also where a rank left without a word and it killed the others.
+                failure = f"{nranks} ranks: {mpirun.path} ended with status 0, but {len(left)} sizes were not measured"
+            repair(file)  # a job whose disk is full leaves half a line
             if failure is not None:
                 report(failure)
                 failures.append(failure)
         if not failures and not any(missing_sizes(file, settings, nranks) for nranks in ranks):
             status = "complete"
     finally:
+        repair(file)
         append(file, {"kind": "end", "status": status, "failures": failures})
     return Outcome(file=file, failures=tuple(failures))
 

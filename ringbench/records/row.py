@@ -15,6 +15,15 @@ from ringbench.schedule.semantics import collective_named
 KEY = ("collective", "algorithm", "op", "dtype", "device", "nranks", "nbytes", "in_place", "launch")
 
 
+#: What a file must hold for the fields that everything else computes with.
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device"), str),
+    **dict.fromkeys(("nranks", "nbytes", "count", "launch"), int),
+    **dict.fromkeys(("samples_s", "warmup_s", "warnings"), tuple),
+    "in_place": bool,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """Hold one cell of a run. Times in seconds; ``nbytes`` and ``count`` are of the whole vector.
@@ -120,6 +129,18 @@ class Row:
             if isinstance(values.get(name), list):
                 values[name] = tuple(values[name])
         try:
-            return cls(**values)
+            row = cls(**values)
         except TypeError as error:
             raise ValueError(f"not a row of a run: {error}") from None
+        for name, kind in _KINDS.items():
+            value = getattr(row, name)
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                raise ValueError(f"not a row of a run: {name} is {value!r}")
+        collective_named(row.collective)
+        for name in ("nranks", "nbytes", "count"):
+            if getattr(row, name) < (name == "nranks"):
+                raise ValueError(f"not a row of a run: {name} is {getattr(row, name)}")
+        for time in (*row.samples_s, *row.warmup_s):
+            if isinstance(time, bool) or not isinstance(time, (int, float)) or not time >= 0:
+                raise ValueError(f"not a row of a run: a sample is {time!r}")
+        return row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def read_run(path: str | Path) -> Run:
     version = records[0].get("schema_version")
     if version != SCHEMA_VERSION:
         raise ValueError(f"{file}: schema_version {version!r} is not the {SCHEMA_VERSION} that this ringbench reads")
-    rows, ends = [], []
+    rows, status = [], "partial"
     for number, record in enumerate(records, 1):
         if record.get("kind") == "row":
             try:
@@ -92,25 +93,31 @@ def read_run(path: str | Path) -> Run:
             except ValueError as error:
                 raise ValueError(f"{file}, line {number}: {error}") from None
         elif record.get("kind") == "end":
-            ends.append(str(record.get("status")))
+            status = str(record.get("status"))
+        elif record.get("kind") == "job":  # the run goes on: what an earlier end said is over
+            status = "partial"
     return Run(
         path=file,
         provenance=records[0],
         jobs=tuple(record for record in records if record.get("kind") == "job"),
         rows=tuple(rows),
-        status=ends[-1] if ends else "partial",
+        status=status,
         torn=torn,
     )
 
 
 def _decode(file: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line, parse_constant=_refuse)
+        record = json.loads(line, parse_constant=_refuse, parse_float=_finite)
     except ValueError as error:
         raise ValueError(f"{file}, line {number}: {error}") from None
     if not isinstance(record, dict):
         raise ValueError(f"{file}, line {number}: not an object")
     return record
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _refuse(text)
 
 
 def _refuse(constant: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -54,8 +55,10 @@ class Settings:
             raise ValueError(f"max samples {self.max_samples}: must be at least {max(1, self.min_samples)}")
         if self.warmup < 0:
             raise ValueError(f"warm-up {self.warmup}: must not be negative")
-        if not self.time_budget_s > 0:
-            raise ValueError(f"time budget {self.time_budget_s}: must be more than 0 seconds")
+        if not 0 < self.time_budget_s < math.inf:
+            raise ValueError(f"time budget {self.time_budget_s}: must be more than 0 seconds, and come to an end")
+        if self.seed < 0:
+            raise ValueError(f"seed {self.seed}: must not be negative")
 
     @property
     def placements(self) -> tuple[bool, ...]:
@@ -73,6 +76,7 @@ class Settings:
             f"--device={self.device}",
             f"--placement={self.placement}",
             f"--precision={self.precision}",
+            f"--min-samples={self.min_samples}",
             f"--max-samples={self.max_samples}",
             f"--warmup={self.warmup}",
             f"--time-budget={self.time_budget_s}",

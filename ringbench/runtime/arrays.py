@@ -96,8 +96,8 @@ class NumpyBackend:
         check_layout(array.flags, array.shape, array.strides, writable=writable)
 
     def flat(self, array: Array) -> Array:
-        """Return a view."""
-        return array.reshape(-1)
+        """Return a view; of a matrix too, which stays two-dimensional whatever the shape asked for."""
+        return np.asarray(array).reshape(-1)
 
     def divide(self, array: Array, divisor: int) -> object:
         """Divide in place, correctly rounded (a product with 1/N would not be)."""

@@ -141,9 +141,10 @@ class Probe:
         self.consumes_input = in_place and self.semantics.reduces
 
     def write_input(self, salt: int, rounding: bool = False) -> None:
-        """Write this rank's input of one kind where the collective takes it."""
+        """Write this rank's input of one kind where the collective takes it, and wait until it is there."""
         table = input_table(self.rank, salt, rounding, self.dtype)
         fill(self.input, self.backend.from_host(table), self.start)
+        self.backend.synchronize()  # or a plan's first synchronisation would wait for it within the timed part
 
     def write_all(self, salt: int, rounding: bool = False) -> None:
         """Write the input, and -1 wherever else a result must come, so that what is not written shows."""

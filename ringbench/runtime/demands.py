@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.settings import Settings
-from ringbench.runtime.compile import DEFAULT_SEGMENT, compile_program, segment_elements
+from ringbench.runtime.compile import DEFAULT_SEGMENT, scratch_sizes, segment_elements
 from ringbench.schedule.registry import algorithm_named
 from ringbench.schedule.semantics import collective_named
 from ringbench.schedule.verify import verify
@@ -59,8 +59,7 @@ def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
             if name != "mpi":
                 algorithm = algorithm_named(settings.collective, name)
                 longest = segment_elements(segment, itemsize)
-                program = compile_program(algorithm, 0, nranks, count, in_place=in_place, segment=longest)
-                need += sum(program.scratch.values())
+                need += sum(scratch_sizes(algorithm, 0, nranks, count, in_place=in_place, segment=longest).values())
         worst = max(worst, need * itemsize)
     return worst, nbytes
 

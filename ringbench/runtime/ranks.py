@@ -46,7 +46,7 @@ def gather_ranks(comm: Any, version: str) -> list[dict[str, Any]]:
 def placement_warnings(ranks: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[str]]:
     """Return the warnings that rows must carry, and one line for each host that says why.
 
-    ``oversubscribed``: some set of ranks has fewer cores than members (Hall's condition over the affinity masks seen);
+    ``oversubscribed``: some set of ranks has fewer cores than members, so that not each can have one of its own;
     ``unpinned``: a rank may move between cores.
     """
     hosts: dict[str, list[frozenset[int]]] = {}
@@ -54,13 +54,8 @@ def placement_warnings(ranks: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, .
         hosts.setdefault(rank["host"], []).append(frozenset(rank["cpus"]))
     names, lines = set(), []
     for host, masks in hosts.items():
-        crowded = None
-        for mask in sorted(set(masks) | {frozenset().union(*masks)}, key=len):
-            confined = sum(other <= mask for other in masks)
-            if confined > len(mask):
-                crowded = confined, sorted(mask)
-                break
-        if crowded:
+        crowded = _crowded(masks)
+        if crowded is not None:
             names.add("oversubscribed")
             count, cores = crowded
             cores_text = f"core{'' if len(cores) == 1 else 's'} {_ranges(cores)}"
@@ -69,6 +64,33 @@ def placement_warnings(ranks: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, .
             names.add("unpinned")
             lines.append(f"{host}: ranks are not bound to one core each, and may move between them")
     return tuple(sorted(names)), lines
+
+
+def _crowded(masks: Sequence[frozenset[int]]) -> tuple[int, list[int]] | None:
+    """Give each rank a core of its own from its mask; return how many share which cores where that cannot be.
+
+    Bipartite matching by augmenting paths; the cores that a rank without one can reach are Hall's counterexample.
+    """
+    owner: dict[int, int] = {}
+    own: dict[int, int] = {}
+    for rank in range(len(masks)):
+        seeker: dict[int, int] = {}  # who would take each core that was reached
+        queue, free = [rank], None
+        for reached in queue:  # grows while it is read
+            for core in masks[reached].difference(seeker):
+                seeker[core] = reached
+                if core in owner:
+                    queue.append(owner[core])
+                else:
+                    free = core
+            if free is not None:
+                break
+        if free is None:
+            return sum(mask <= seeker.keys() for mask in masks), sorted(seeker)
+        while free is not None:  # everybody on the path moves on by one core
+            taker = seeker[free]
+            owner[free], own[taker], free = taker, free, own.get(taker)
+    return None
 
 
 def ring_edges_line(ranks: Sequence[Mapping[str, Any]]) -> str | None:

@@ -68,7 +68,7 @@ def measure(comm: Any, settings: Settings, *, launch: int = 0, warnings: tuple[s
     """Measure every size and algorithm of the settings; yield the finished rows, the same on all ranks.
 
     A wrong result is a row that says so, a case that cannot run a row with a reason. Each size gets an equal share of
-    what is left of the time budget.
+    what is left of the time budget; when it is used up, what remains gets one warm-up and the fewest samples.
     """
     backend = backend_for(settings.device)
     tick = comm.allreduce(clock_tick(), MPI.MAX)
@@ -79,7 +79,7 @@ def measure(comm: Any, settings: Settings, *, launch: int = 0, warnings: tuple[s
         deadline = now + max(0.0, end - now) / (len(groups) - done)
         group = _Group(comm, settings, nbytes, in_place, backend)
         group.check_first()
-        group.warm_up()
+        group.warm_up(1 if comm.bcast(now > end, root=0) else settings.warmup)
         group.sample(deadline)
         group.check_last()
         yield from group.rows(launch, warnings, tick)
@@ -141,13 +141,13 @@ class _Group:
         cell.warmup_s.append(round(self.comm.allreduce(seconds, MPI.MAX), 9))
         cell.note(self.comm, self.probe.check(salt, rounding), what)
 
-    def warm_up(self) -> None:
-        """Run each algorithm a few times more, in turns, after writing the data that are timed."""
+    def warm_up(self, rounds: int) -> None:
+        """Run each algorithm some times more, in turns, after writing the data that are timed."""
         self.probe.write_all(TIMED)
         contestants = [cell.contestant for cell in self.live if cell.contestant]
-        if not contestants or not self.settings.warmup:
+        if not contestants or not rounds:
             return
-        values = run_rounds(self.comm, contestants, self.settings.warmup)
+        values = run_rounds(self.comm, contestants, rounds)
         for cell, column in zip(self.live, values.T, strict=True):
             cell.warmup_s.extend(column.tolist())
 

@@ -98,15 +98,14 @@ def block_numbers(value: Spans, nblocks: int, ntemp: int) -> list[tuple[Place, i
     return named
 
 
-def describe(value: Spans) -> str:
-    """Say which blocks some spans name, for messages: ``block 3``, ``temp blocks 2..5``."""
+def describe(value: Spans, nblocks: int, ntemp: int) -> str:
+    """Say which blocks some spans name, for messages: ``block 3``, ``temp blocks 2..5``, ``blocks 3..1``."""
     words = []
     for span in spans(value):
         prefix = "" if span.place == "work" else f"{span.place} "
-        if span.count == 1:
-            words.append(f"{prefix}block {span.first}")
-        else:
-            words.append(f"{prefix}blocks {span.first}..{span.first + span.count - 1}")
+        size = max(1, ntemp if span.place == "temp" else nblocks)
+        first, last = span.first % size, (span.first + span.count - 1) % size
+        words.append(f"{prefix}block {first}" if span.count == 1 else f"{prefix}blocks {first}..{last}")
     return " and ".join(words) if words else "no block"
 
 

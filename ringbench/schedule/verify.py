@@ -9,7 +9,8 @@ from ringbench.schedule.blocks import block_offsets
 from ringbench.schedule.registry import Algorithm
 from ringbench.schedule.rendezvous import Blocked, Observer, Program, play
 from ringbench.schedule.semantics import Collective, collective_named
-from ringbench.schedule.step import Local, Place, Spans, Step, block_numbers, describe
+from ringbench.schedule.step import Local, Place, Spans, Step, block_numbers
+from ringbench.schedule.step import describe as describe_spans
 
 
 class ScheduleError(ValueError):
@@ -64,6 +65,9 @@ class _Prover(Observer):
     def error(self, rank: int, round: int, text: str) -> ScheduleError:
         return ScheduleError(f"{self.title}: rank {rank}, round {round}: {text}")
 
+    def describe(self, spans: Spans) -> str:
+        return describe_spans(spans, self.nblocks, self.ntemp)
+
     def blocks(self, rank: int, round: int, spans: Spans) -> list[tuple[Place, int]]:
         try:
             return block_numbers(spans, self.nblocks, self.ntemp)
@@ -96,8 +100,8 @@ class _Prover(Observer):
             raise self.error(
                 sender,
                 send_round,
-                f"sends {describe(sent.send)} to rank {receiver}, "
-                f"which receives it in round {recv_round} as {describe(received.recv)}",
+                f"sends {self.describe(sent.send)} to rank {receiver}, "
+                f"which receives it in round {recv_round} as {self.describe(received.recv)}",
             )
         self.arrived[receiver] = [self.read(sender, send_round, place, block) for place, block in source]
         self.couplings.append(((sender, send_round), (receiver, recv_round)))
@@ -121,7 +125,7 @@ class _Prover(Observer):
         targets = self.blocks(rank, round, action.dest)
         if action.action == "scale":
             if not self.collective.reduces:
-                raise self.error(rank, round, f"averages {describe(action.dest)} where nothing is added")
+                raise self.error(rank, round, f"averages {self.describe(action.dest)} where nothing is added")
             for place, block in targets:
                 symbol = self.read(rank, round, place, block)
                 if self.symbols.scaled[symbol]:
@@ -130,7 +134,9 @@ class _Prover(Observer):
             return
         sources = self.blocks(rank, round, action.source)
         if [block % self.nblocks for _, block in sources] != [block % self.nblocks for _, block in targets]:
-            raise self.error(rank, round, f"{action.action} of {describe(action.source)} to {describe(action.dest)}")
+            raise self.error(
+                rank, round, f"{action.action} of {self.describe(action.source)} to {self.describe(action.dest)}"
+            )
         overlap = set(sources) & set(targets)
         if overlap:
             place, block = min(overlap)
@@ -183,7 +189,7 @@ def _check_peers(prover: _Prover, rank: int, nranks: int, program: Program) -> N
     for number, step in enumerate(step for step in program if isinstance(step, Step)):
         for verb, peer, spans in (("sends", step.dest, step.send), ("receives", step.source, step.recv)):
             if peer is not None and (peer == rank or not 0 <= peer < nranks):
-                raise prover.error(rank, number, f"{verb} {describe(spans)} with rank {peer} as its peer")
+                raise prover.error(rank, number, f"{verb} {prover.describe(spans)} with rank {peer} as its peer")
 
 
 def _stuck(prover: _Prover, blocked: Sequence[Blocked]) -> ScheduleError:
@@ -191,10 +197,10 @@ def _stuck(prover: _Prover, blocked: Sequence[Blocked]) -> ScheduleError:
     by_rank = {state.rank: state for state in blocked}
     for state in blocked:
         if state.sending and state.step.dest not in by_rank:
-            text = f"sends {describe(state.step.send)} to rank {state.step.dest}, which never receives it"
+            text = f"sends {prover.describe(state.step.send)} to rank {state.step.dest}, which never receives it"
             return prover.error(state.rank, state.round, text)
         if state.receiving and state.step.source not in by_rank:
-            text = f"receives {describe(state.step.recv)} from rank {state.step.source}, which never sends it"
+            text = f"receives {prover.describe(state.step.recv)} from rank {state.step.source}, which never sends it"
             return prover.error(state.rank, state.round, text)
     chain = [blocked[0].rank]
     while (peer := by_rank[chain[-1]].waits_for) not in chain:
@@ -204,7 +210,9 @@ def _stuck(prover: _Prover, blocked: Sequence[Blocked]) -> ScheduleError:
     verb, spans = ("receive", first.step.recv) if first.receiving else ("send", first.step.send)
     start = chain.index(first.rank)
     cycle = " -> ".join(str(rank) for rank in [*chain[start:], *chain[:start], first.rank])
-    return prover.error(first.rank, first.round, f"deadlock: waits to {verb} {describe(spans)}; ranks {cycle} wait")
+    return prover.error(
+        first.rank, first.round, f"deadlock: waits to {verb} {prover.describe(spans)}; ranks {cycle} wait"
+    )
 
 
 def _check_segments(prover: _Prover, programs: Sequence[Program]) -> None:
@@ -239,7 +247,7 @@ def _check_segments(prover: _Prover, programs: Sequence[Program]) -> None:
     for rank, program in enumerate(programs):
         for number, step in enumerate(step for step in program if isinstance(step, Step)):
             if waiting[find(first[rank] + number)]:
-                text = f"{describe(step.send or step.recv)} deadlocks once messages are cut into segments"
+                text = f"{prover.describe(step.send or step.recv)} deadlocks once messages are cut into segments"
                 raise prover.error(rank, number, text + " (register with segmentable=False)")
 
 

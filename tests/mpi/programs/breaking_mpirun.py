@@ -1,0 +1,17 @@
+"""Stand for an mpirun, and break what ``ringbench sweep`` starts with it.
+
+Started as ``PYTHON breaking_mpirun.py MPIRUN NRANKS HOW ARGUMENTS...``: the job of NRANKS ranks runs commandline.py
+with HOW, every other one, and the question for the version, goes to MPIRUN as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+mpirun, nranks, how, *arguments = sys.argv[1:]
+if "-m" in arguments and arguments[arguments.index("-n") + 1] == nranks:
+    at = arguments.index("-m")
+    arguments[at : at + 2] = [str(Path(__file__).with_name("commandline.py")), how]
+os.execv(mpirun, [mpirun, *arguments])

@@ -1,0 +1,149 @@
+"""Arrays of a device whose kernels run late: right results, and a wait before every message that follows a kernel."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from battery import Battery, battery
+from fakecuda_array import FakeCudaArray, FakeCudaBackend
+from mpi4py import MPI
+from refusals import Refusals
+from vectors import OUT, PLACEMENTS, Case, Recording
+
+import ringbench.collectives  # noqa: F401  (fills the registry)
+from ringbench.records.settings import Settings
+from ringbench.runtime import worker
+from ringbench.runtime.arrays import register_backend
+from ringbench.runtime.plan import plan
+from ringbench.schedule.registry import algorithms
+from ringbench.schedule.semantics import COLLECTIVES
+
+COUNTS = (0, 1, 2, 3, 5, 16, 1001)
+MESSAGES = ("Sendrecv", "Allreduce", "Reduce_scatter", "Allgather", "Allgatherv")
+
+
+def on_device(array: Any, backend: FakeCudaBackend) -> Any:
+    return array if array is MPI.IN_PLACE else FakeCudaArray(array, backend.stream)
+
+
+def order(events: list[str]) -> str | None:
+    """Return what is wrong with the order of kernels, waits and messages, None where all is right."""
+    if not events or events[0] != "synchronize":
+        return "the caller's kernels are not waited for"
+    running = False
+    for before, event in pairwise(["start", *events]):
+        if event == "kernel":
+            running = True
+        elif event == "synchronize":
+            if before not in ("start", "kernel"):
+                return f"waits in vain after {before}"
+            running = False
+        elif event not in MESSAGES:
+            return f"{event} is neither kernel nor message"
+        elif running:
+            return f"{event} while a kernel may run"
+    return "ends while a kernel may run" if running else None
+
+
+def results(tests: Battery, backend: FakeCudaBackend) -> None:
+    events = backend.stream.events
+    for collective in COLLECTIVES:
+        for name in [*(algorithm.name for algorithm in algorithms(collective)), "mpi"]:
+            for count in COUNTS:
+                for dtype, op in (("float32", "sum"), ("float64", "average"), ("int64", "sum")):
+                    for placement in PLACEMENTS:
+                        for segment in (0, 64):
+                            case = Case(collective, tests.rank, tests.nranks, count, dtype, op, placement)
+                            recv = on_device(case.recvbuf, backend)
+                            send = recv if case.sendbuf is case.recvbuf else on_device(case.sendbuf, backend)
+                            proxy = Recording(tests.comm, events)
+                            run = plan(collective, name, proxy, send, recv, op, segment)
+                            what = f"{collective} {name}, {count} {dtype}, {op}, {placement}, segment {segment}"
+                            for salt in (1, 2):
+                                backend.stream.start(partial(case.fill, salt))
+                                events.clear()
+                                run()
+                                fault, found = case.fault(salt), order(events)
+                                tests.check(fault is None, f"{what}: {fault}")
+                                tests.check(found is None, f"{what}: {found}: {events[:40]}")
+                                tests.check(not backend.stream.waiting, f"{what}: kernels that have not run")
+                            if name == "ring" and collective == "allreduce" and count == 1001 and not segment:
+                                # One addition and one wait for each reduced block, and none while blocks go round.
+                                steps = tests.nranks - 1
+                                kernels, waits = events.count("kernel"), events.count("synchronize")
+                                tests.check(kernels == steps + (op == "average"), f"{what}: {kernels} kernels")
+                                tests.check(waits == 1 + steps, f"{what}: {waits} waits")
+                                tests.check(events.count("Sendrecv") == 2 * steps, f"{what}: {events}")
+
+
+def rules(tests: Battery) -> None:
+    """The judge of the order must see what it is there for."""
+    good = ["synchronize", "Sendrecv", "kernel", "synchronize", "Sendrecv", "kernel", "kernel", "synchronize"]
+    tests.check(order(good) is None, f"{order(good)}")
+    for gone in (0, 3, 7):
+        tests.check(order(good[:gone] + good[gone + 1 :]) is not None, f"nothing is missed without event {gone}")
+    tests.check(order([*good, "synchronize"]) is not None, "a wait in vain passes")
+
+
+def forgotten(tests: Battery) -> None:
+    """A backend that claims to be done when it returns gives wrong results: the fake does what it is there for."""
+
+    class Hasty(FakeCudaBackend):
+        asynchronous = False
+
+        def owns(self, array: object) -> bool:
+            return isinstance(array, FakeCudaArray) and array.stream is self.stream
+
+    hasty = Hasty()
+    register_backend(hasty)
+    case = Case("allreduce", tests.rank, tests.nranks, 100, "float32", "sum", OUT)
+    case.fill(1)
+    plan("allreduce", "ring", tests.comm, on_device(case.sendbuf, hasty), on_device(case.recvbuf, hasty))()
+    hasty.stream.drain()
+    tests.check(case.fault(1) is not None, "right without any wait")
+
+
+def refused(tests: Battery, backend: FakeCudaBackend) -> None:
+    refuse = Refusals(tests)
+    host = np.ones(10)
+
+    def device(array: Any) -> Any:
+        return FakeCudaArray(array, backend.stream)
+
+    refuse.everywhere("host into device", host, device(np.ones(10)), "ndarray", "FakeCudaArray")
+    refuse.everywhere("device into host", device(np.ones(10)), host, "ndarray", "FakeCudaArray")
+    refuse.everywhere("strided", device(np.ones(20)[::2]), device(np.ones(10)), "not contiguous")
+    refuse.everywhere("overlap", device(host[:6]), device(host[4:]), "overlap by 16 bytes")
+    refuse.everywhere("bool", MPI.IN_PLACE, device(np.ones(3, dtype=bool)), "lor", "land")
+    last = tests.rank == tests.nranks - 1
+    refuse.everywhere(
+        "device on one rank", MPI.IN_PLACE, device(host) if last else host, "device 'cpu' on rank 0", "'fake' on rank"
+    )
+
+
+def measured(tests: Battery) -> None:
+    """The whole way of a measurement: buffers, checks, samples."""
+    for collective in COLLECTIVES:
+        names = (*(algorithm.name for algorithm in algorithms(collective)), "mpi")
+        settings = Settings(
+            collective=collective, algorithms=names, sizes=(4, 4000), device="fake", placement="both", max_samples=8
+        )
+        rows = list(worker.measure(tests.comm, settings))
+        tests.check(len(rows) == 4 * len(names), f"{collective}: {len(rows)} rows")
+        for row in rows:
+            tests.check(row.wrong == 0, f"{collective} {row.algorithm}, {row.nbytes} B: {row.wrong_detail}")
+            tests.check(row.device == "fake" and len(row.samples_s) == 8, f"{row.device}: {row.samples_s}")
+
+
+if __name__ == "__main__":
+    backend = FakeCudaBackend()
+    register_backend(backend)
+    with battery(least=1000) as tests:
+        rules(tests)
+        results(tests, backend)
+        refused(tests, backend)
+        measured(tests)
+        forgotten(tests)

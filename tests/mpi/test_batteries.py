@@ -1,0 +1,52 @@
+"""Runs the batteries of tests/mpi/programs on several numbers of ranks with each MPI library."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Mpi
+from harness import environment, start
+
+pytestmark = pytest.mark.mpi
+
+#: Every message longer than a few bytes waits for its receiver: a schedule that relies on buffering hangs.
+TINY_EAGER = {
+    "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm", "OMPI_MCA_btl_sm_eager_limit": "128"},
+    "mpich": {"UCX_RNDV_THRESH": "0", "MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD": "1"},
+}
+
+
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4, 5, 7, 8])
+def test_every_algorithm_gives_the_right_answer(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["kernels.py"])
+
+
+@pytest.mark.parametrize("nranks", [2, 3, 4, 5])
+def test_no_algorithm_relies_on_buffering(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["rendezvous.py"], env=environment(mpi, **TINY_EAGER[mpi.flavour]))
+
+
+@pytest.mark.parametrize("nranks", [2, 3])
+def test_what_cannot_be_planned_is_refused_in_the_same_words_on_all_ranks(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["refusals.py"])
+
+
+@pytest.mark.parametrize("nranks", [2, 3])
+def test_wrong_results_are_told_from_right_ones(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["checker.py"])
+
+
+@pytest.mark.parametrize("nranks", [2, 3, 4])
+def test_arrays_of_a_device_are_waited_for_before_every_message(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["device_arrays.py"])
+
+
+def test_a_battery_fails_where_a_check_fails_on_one_rank(mpi: Mpi) -> None:
+    found = start(mpi, 2, ["failing.py", "check"], status=1)
+    assert "rank 1: one is not two" in found.stdout
+    assert "1 failed" in found.stdout
+
+
+def test_a_battery_ends_where_one_rank_raises(mpi: Mpi) -> None:
+    found = start(mpi, 2, ["failing.py", "raise"], status=None, limit_s=30)
+    assert found.status != 0
+    assert "KeyError" in found.stderr

@@ -1,0 +1,204 @@
+"""Tests of whole sweeps: what they leave on disk, however they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Mpi
+from harness import PROGRAMS, Finished, environment, run
+
+from ringbench.launch.mpirun import usable_cpus
+from ringbench.records.run import RUN_FILE, Run, read_run
+
+pytestmark = pytest.mark.mpi
+
+NAMES = ("ring", "naive", "parameter_server", "mpi")
+SIZES = (8, 512, 4096)
+RANKS = (1, 2, 3)
+SWEEP = ("--ranks", "1,2,3", "--sizes", "8,512,4KiB", "--algorithms", ",".join(NAMES))
+QUICK = ("--max-samples", "8", "--warmup", "1", "--time-budget", "3s")
+
+
+def sweep(mpi: Mpi, out: Path, *arguments: str, **more: Any) -> Finished:
+    line = [mpi.python, "-m", "ringbench", "sweep", *arguments, "--out", str(out)]
+    return run(line, env=environment(mpi), **more)
+
+
+def breaking(mpi: Mpi, folder: Path, nranks: int, how: str) -> str:
+    """Write an mpirun that breaks the job of so many ranks; return its path."""
+    script = folder / "mpirun"
+    words = [sys.executable, str(PROGRAMS / "breaking_mpirun.py"), mpi.mpirun, str(nranks), how]
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def check_whole(done: Run) -> None:
+    """Check that a run has one row for every cell, with samples and right."""
+    cells = [(row.nranks, row.algorithm, row.nbytes) for row in done.rows]
+    assert sorted(cells) == sorted(product(RANKS, NAMES, SIZES))
+    for row in done.rows:
+        assert row.samples_s, row
+        assert row.wrong == 0, row
+        assert row.in_place, row
+        assert row.launch == 0, row
+        assert row.stop in ("ci", "max", "budget"), row
+        assert row.identical_bits is True or row.algorithm == "mpi", row
+    assert done.status == "complete"
+    assert not done.torn
+
+
+def check_lines(file: Path) -> list[dict[str, Any]]:
+    """Check that a file holds whole lines of JSON only, and return them."""
+    content = file.read_text(encoding="ascii")
+    assert content.endswith("\n")
+    return [json.loads(line) for line in content.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(mpi: Mpi, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+    """Return the folder of a whole sweep and what it said."""
+    out = tmp_path_factory.mktemp("sweep") / "run"
+    return out, sweep(mpi, out, *SWEEP, *QUICK)
+
+
+def test_a_sweep_measures_every_cell_and_shows_it(finished: tuple[Path, Finished]) -> None:
+    out, said = finished
+    records = check_lines(out / RUN_FILE)
+    done = read_run(out)
+    check_whole(done)
+    assert [record["kind"] for record in records].count("provenance") == 1
+    assert [job["nranks"] for job in done.jobs] == list(RANKS)
+    assert done.provenance["schema_version"] == 1
+    assert done.provenance["ranks"] == list(RANKS)
+    assert [len(job["ranks"]) for job in done.jobs] == list(RANKS)
+
+    assert "Bandwidth" in said.stdout, str(said)
+    assert "FAIL" not in said.stdout, str(said)
+    shown = {path.name for path in out.iterdir()}
+    cpus, _ = usable_cpus()
+    # One rank is no fit, nor are more ranks than cores: two ranks have three sizes, just enough.
+    assert shown == {RUN_FILE, "table.md", "compare.md", *(["fit.md"] if cpus > 1 else [])}, str(said)
+    for name in shown - {RUN_FILE}:
+        text = (out / name).read_text(encoding="ascii")
+        assert text.startswith("# ")
+        assert "ring" in text
+        assert "mpi" in text
+    oversubscribed = {row.nranks for row in done.rows if "oversubscribed" in row.warnings}
+    assert oversubscribed == {nranks for nranks in RANKS if nranks > cpus}
+    assert "[36/36]" in said.stderr, str(said)
+
+
+def test_resume_measures_what_a_cut_file_lacks(mpi: Mpi, finished: tuple[Path, Finished], tmp_path: Path) -> None:
+    content = (finished[0] / RUN_FILE).read_bytes()
+    lines = content.splitlines(keepends=True)
+    rows = [number for number, line in enumerate(lines) if json.loads(line)["kind"] == "row"]
+    cut = b"".join(lines[: rows[-8]]) + lines[rows[-8]][:40]  # 28 whole rows, the next one torn
+    file = tmp_path / RUN_FILE
+    file.write_bytes(cut)
+    torn = run([mpi.python, "-m", "ringbench", "table", str(file)], env=environment(mpi))
+    assert any("cut off" in line for line in torn.said), str(torn)
+    assert any("partial" in line for line in torn.said), str(torn)
+
+    said = sweep(mpi, tmp_path, "--resume", "--time-budget", "2s")
+    check_lines(file)
+    check_whole(read_run(file))
+    assert file.read_bytes().startswith(b"".join(lines[: rows[-8]])), "what was measured before is not as it was"
+    assert [job["nranks"] for job in read_run(file).jobs] == [1, 2, 3, 3], str(said)
+
+    again = sweep(mpi, tmp_path, "--resume", "--time-budget", "2s")
+    assert again.seconds < 5, str(again)
+    check_whole(read_run(file))
+
+
+def test_resume_where_nothing_was_started_starts(mpi: Mpi, tmp_path: Path) -> None:
+    sweep(mpi, tmp_path / "new", "--resume", "--ranks", "1", "--sizes", "64", *QUICK)
+    assert read_run(tmp_path / "new").status == "complete"
+
+
+def test_a_run_is_not_written_over(mpi: Mpi, finished: tuple[Path, Finished]) -> None:
+    before = (finished[0] / RUN_FILE).read_bytes()
+    said = sweep(mpi, finished[0], *SWEEP, *QUICK, status=2)
+    assert len(said.said) == 1, str(said)
+    assert "--resume" in said.said[0], str(said)
+    assert (finished[0] / RUN_FILE).read_bytes() == before
+
+
+def test_a_job_that_hangs_is_ended_at_its_limit_and_the_others_go_on(mpi: Mpi, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    mpirun = breaking(mpi, tmp_path, 2, "hang:1")
+    said = sweep(mpi, out, *SWEEP, *QUICK, "--mpirun", mpirun, "--job-limit", "8s", status=1, limit_s=60)
+    (line,) = [line for line in said.said if line.startswith("ringbench: 2 ranks: ended")]
+    assert "8 s" in line, str(said)
+    done = read_run(out)
+    assert {row.nranks for row in done.rows} == {1, 3}, str(said)
+    assert len(done.rows) == 24, str(said)
+    assert done.status == "partial", str(said)
+    assert check_lines(out / RUN_FILE)[-1]["failures"], str(said)
+
+    sweep(mpi, out, "--resume", "--time-budget", "2s")
+    check_whole(read_run(out))
+
+
+@pytest.mark.parametrize("how", ["fail", "vanish"])
+def test_a_job_in_which_a_rank_ends_fails_the_sweep(mpi: Mpi, tmp_path: Path, how: str) -> None:
+    out = tmp_path / "run"
+    mpirun = breaking(mpi, tmp_path, 2, f"{how}:0")
+    options = ("--ranks", "1,2", "--sizes", "8,512", "--mpirun", mpirun)
+    said = sweep(mpi, out, *options, *QUICK, status=1)
+    (line,) = [line for line in said.said if line.startswith("ringbench: 2 ranks: ") and "status" in line]
+    assert said.stderr.count("Traceback (most recent call last)") == (how == "fail"), str(said)
+    assert ("rank 0 of 2 failed" in said.stderr) == (how == "fail"), str(said)
+    done = read_run(out)
+    assert {row.nranks for row in done.rows} == {1}, str(said)
+    assert done.status == "partial", str(said)
+    assert check_lines(out / RUN_FILE)[-1]["failures"] == [line.removeprefix("ringbench: ")]
+
+
+def test_a_wrong_result_fails_the_sweep(mpi: Mpi, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    mpirun = breaking(mpi, tmp_path, 2, "flip:mpi:512")
+    options = ("--ranks", "2", "--sizes", "8,512,4KiB", "--mpirun", mpirun)
+    said = sweep(mpi, out, *options, *QUICK, status=1)
+    assert "FAIL" in said.stdout, str(said)
+    assert "mpi: wrong result" in said.stdout, str(said)
+    assert "FAIL" in (out / "table.md").read_text()
+    assert "mpi: wrong result" in (out / "compare.md").read_text()
+    wrong = [(row.algorithm, row.nbytes) for row in read_run(out).rows if row.wrong]
+    assert wrong == [("mpi", 512)], str(said)
+
+
+def test_a_terminated_sweep_leaves_whole_rows_and_no_process(mpi: Mpi, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    def terminate(pid: int) -> None:
+        def wait_and_send() -> None:
+            end = time.monotonic() + 40
+            while time.monotonic() < end:
+                if (out / RUN_FILE).exists() and (out / RUN_FILE).read_text().count('"kind":"row"') >= 3:
+                    break
+                time.sleep(0.05)
+            os.kill(pid, signal.SIGTERM)
+
+        threading.Thread(target=wait_and_send, daemon=True).start()
+
+    options = ("--ranks", "2,3", "--sizes", "1KiB:1MiB:x2", "--precision", "0.0001", "--max-samples", "1000000")
+    said = sweep(mpi, out, *options, "--time-budget", "24s", status=1, on_start=terminate, limit_s=60)
+    assert any("terminated" in line and "--resume" in line for line in said.said), str(said)
+    done = read_run(out)
+    assert done.status == "partial", str(said)
+    assert not done.torn, str(said)
+    assert 3 <= len(done.rows) < 44, str(said)
+    assert all(row.samples_s and row.wrong == 0 for row in done.rows), str(said)
+    assert check_lines(out / RUN_FILE)[-1] == {"kind": "end", "status": "partial", "failures": []}
+    assert "Traceback" not in said.stderr, str(said)
