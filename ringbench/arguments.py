@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ringbench.records.settings import PLACEMENTS, parse_names
+from ringbench.records.settings import PLACEMENTS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_ranks, parse_size, parse_sizes
 
 FORMATS = ("text", "markdown", "csv", "json")
@@ -74,6 +74,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     add("--device", metavar="DEVICE", help="cpu (default) or cuda")
     add("--placement", choices=PLACEMENTS, help="in place (default), out of place, or both")
     add("--segment", type=_checked(parse_size), metavar="SIZE", help="longest message before it is cut, 0 for uncut")
+    levels = "thread level MPI is started with (default multiple, as in mpi4py)"
+    add("--thread-level", choices=THREAD_LEVELS, help=levels)
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")

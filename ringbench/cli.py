@@ -92,7 +92,7 @@ def _say_once(text: str) -> None:
 # Measuring.
 
 
-def _world() -> Any:
+def _world(thread_level: str = "multiple") -> Any:
     """Return COMM_WORLD; raise UsageError where MPI cannot be loaded or is not that of the launcher."""
     from ringbench.launch.environment import check_library, check_world
     from ringbench.runtime.world import library_version, start
@@ -102,7 +102,7 @@ def _world() -> Any:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if problem is None:
-        comm = start()
+        comm = start(thread_level)
         problem = check_world(os.environ, comm.Get_size())
     if problem is not None:
         raise UsageError(problem)
@@ -115,7 +115,10 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
         if arguments.plan:
             plan = read_plan(arguments.plan)
         elif started:
-            plan = plan_from({**started.provenance["settings"], "ranks": started.provenance["ranks"]})
+            stored = started.provenance.get("settings")
+            if not isinstance(stored, dict):
+                raise ValueError(f"{started.path}: its first line holds no settings to go on with")
+            plan = plan_from({**stored, "ranks": started.provenance.get("ranks")})
         else:
             plan = SweepPlan(settings=Settings())
         settings = override(plan.settings, **vars(arguments))
@@ -195,7 +198,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         say(f"ringbench: {error}")
         return 1
     run = read_run(file)
-    _show_sweep(run, folder, arguments.format)
+    _show_sweep(run, file.parent, arguments.format)
     wrong = [row for row in run.rows if row.wrong]
     return 1 if outcome.failures or wrong or run.status != "complete" else 0
 
@@ -215,9 +218,14 @@ def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> N
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    comm = _world()
+    settings, problem = None, None
+    try:
+        settings = _settings(arguments).settings
+    except UsageError as error:  # of a plan that only some nodes can read, maybe: to be told to the others
+        problem = str(error)
+    comm = _world(settings.thread_level) if settings else _world()
     rank, nranks = comm.Get_rank(), comm.Get_size()
-    problem, settings, ranks = _prepare(comm, arguments)
+    problem, ranks = _prepare(comm, arguments, settings, problem)
     if problem is not None:
         if rank == 0:
             say(f"ringbench: {problem}")
@@ -236,8 +244,10 @@ def _run(arguments: argparse.Namespace) -> int:
         os._exit(1)  # MPICH's Abort may come back before the launcher ends this rank: no second traceback
 
 
-def _prepare(comm: Any, arguments: argparse.Namespace) -> tuple[str | None, Settings | None, list[dict[str, Any]]]:
-    """Read and check everything before the first measurement; return what is wrong, the same on all ranks."""
+def _prepare(
+    comm: Any, arguments: argparse.Namespace, settings: Settings | None, problem: str | None
+) -> tuple[str | None, list[dict[str, Any]]]:
+    """Check everything before the first measurement; return what is wrong, the same on all ranks, and the ranks."""
     from ringbench.launch.memory import available_bytes
     from ringbench.launch.sweep import open_run
     from ringbench.runtime.arrays import backend_for
@@ -245,26 +255,24 @@ def _prepare(comm: Any, arguments: argparse.Namespace) -> tuple[str | None, Sett
     from ringbench.runtime.ranks import gather_ranks
     from ringbench.runtime.worker import check_memory
 
-    problem, settings = None, None
-    try:
-        settings = _settings(arguments).settings
-        check_settings(settings)
-        backend_for(settings.device).empty(1, settings.dtype)
-        check_schedules(settings, comm.Get_size())
-        if comm.Get_rank() == 0 and arguments.out is not None:
-            arguments.append = open_run(arguments.out, _provenance(settings, [comm.Get_size()]))
-    except (UsageError, ValueError, OSError) as error:
-        problem = str(error)
-    problems = comm.allgather(problem)
-    found = next((text for text in problems if text is not None), None)
+    if settings is not None:
+        try:
+            check_settings(settings)
+            backend_for(settings.device).empty(1, settings.dtype)
+            check_schedules(settings, comm.Get_size())
+            if comm.Get_rank() == 0 and arguments.out is not None:
+                arguments.append = open_run(arguments.out, _provenance(settings, [comm.Get_size()]))
+        except (ValueError, OSError) as error:
+            problem = str(error)
+    found = next((text for text in comm.allgather(problem) if text is not None), None)
     if found is not None or settings is None:
-        return found, None, []
+        return found, []
     try:
         ranks = gather_ranks(comm, package_version())
         check_memory(comm, settings, available_bytes(), [rank["host"] for rank in ranks])
     except ValueError as error:
-        return str(error), None, []
-    return None, settings, ranks
+        return str(error), []
+    return None, ranks
 
 
 def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks: list[dict[str, Any]]) -> int:
@@ -272,6 +280,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     from ringbench.runtime.ranks import placement_warnings, ring_edges_line
     from ringbench.runtime.timing import clock_tick
     from ringbench.runtime.worker import measure
+    from ringbench.runtime.world import thread_level
 
     first = comm.Get_rank() == 0
     warnings, lines = placement_warnings(ranks)
@@ -284,9 +293,18 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
             say("ringbench: one rank alone; start it with mpirun -n 4 or srun -n 4 for more")
         if file is not None:
             known = {row.key for row in read_run(file).rows}
-            job = {"kind": "job", "launch": 0, "nranks": comm.Get_size(), "mpi_library": ranks[0]["mpi_library"]}
-            job |= {"hosts": [rank["host"] for rank in ranks], "clock_tick_s": clock_tick(), "ranks": ranks}
-            append(file, job | {"time": datetime.now(timezone.utc).isoformat(timespec="seconds")})
+            job = {
+                "kind": "job",
+                "launch": 0,
+                "nranks": comm.Get_size(),
+                "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "mpi_library": ranks[0]["mpi_library"],
+                "thread_level": thread_level(),
+                "hosts": [rank["host"] for rank in ranks],
+                "clock_tick_s": clock_tick(),
+                "ranks": ranks,
+            }
+            append(file, job)
     rows: list[Row] = []
     progress = _Progress(arguments, settings)
     for row in measure(comm, settings, warnings=warnings):

@@ -51,11 +51,11 @@ class CudaArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.memory.shape
+        return tuple(self.memory.shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        return self.memory.strides
+        return tuple(self.memory.strides)
 
     @property
     def size(self) -> int:
@@ -149,7 +149,7 @@ class FakeCudaBackend:
         (memory,) = _memories(array)
         self.synchronize()
         self.events[-1] = "to_host"
-        return memory.copy()
+        return np.array(memory)
 
     def from_host(self, array: Host) -> CudaArray:
         self.events.append("from_host")

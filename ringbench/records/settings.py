@@ -17,6 +17,7 @@ else:
     import tomli as tomllib
 
 PLACEMENTS = ("in", "out", "both")
+THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,8 @@ class Settings:
 
     ``sizes`` in bytes of the whole vector. Sampling of a cell ends when the 95 % interval of its median is narrower
     than ``precision`` times the median, after ``max_samples``, or when its share of ``time_budget_s`` is used up, but
-    never before ``min_samples``. ``segment`` None means the measured default, 0 uncut.
+    never before ``min_samples``. ``segment`` None means the measured default, 0 uncut;
+    ``thread_level`` is what MPI is started with.
     """
 
     collective: str = "allreduce"
@@ -36,6 +38,7 @@ class Settings:
     device: str = "cpu"
     placement: str = "in"
     segment: int | None = None
+    thread_level: str = "multiple"
     precision: float = 0.05
     min_samples: int = 8
     max_samples: int = 1000
@@ -47,6 +50,8 @@ class Settings:
         """Raise ValueError naming a value that makes no sense whatever the machine."""
         if self.placement not in PLACEMENTS:
             raise ValueError(f"unknown placement {self.placement!r}; known: {', '.join(PLACEMENTS)}")
+        if self.thread_level not in THREAD_LEVELS:
+            raise ValueError(f"unknown thread level {self.thread_level!r}; known: {', '.join(THREAD_LEVELS)}")
         if not self.algorithms or not self.sizes:
             raise ValueError("nothing to measure: at least one algorithm and one size are needed")
         if not 0 < self.precision < 1:
@@ -75,6 +80,7 @@ class Settings:
             f"--op={self.op}",
             f"--device={self.device}",
             f"--placement={self.placement}",
+            f"--thread-level={self.thread_level}",
             f"--precision={self.precision}",
             f"--min-samples={self.min_samples}",
             f"--max-samples={self.max_samples}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from ringbench.runtime.arrays import Array, Backend
@@ -48,6 +49,18 @@ class Plan:
             call(*arguments)
 
 
+#: Up to so many bytes MPI's own sum of two host buffers is faster than NumPy's, whose call alone costs as much as the
+#: message; measured at 8 B: 0.37 against 0.73 us (MPICH), 0.6 against 0.73 us (Open MPI).
+SMALL_ADD = 256
+
+
+def buffer_spec(array: Array, datatype: MPI.Datatype) -> list[Any]:
+    """Return what mpi4py takes for an array: ready-made, since looking into a NumPy array costs 0.1 us at each call."""
+    if isinstance(array, np.ndarray):
+        return [MPI.buffer.frombuffer(array, readonly=not array.flags.writeable), array.size, datatype]
+    return [array, array.size, datatype]
+
+
 def bind(program: Program, comm: Any, arrays: Mapping[str, Array], backend: Backend, nranks: int) -> list[Call]:
     """Allocate the program's scratch and bind every move to arrays, buffer specs and peers.
 
@@ -65,7 +78,9 @@ def bind(program: Program, comm: Any, arrays: Mapping[str, Array], backend: Back
         return memory[piece.buffer][piece.start : piece.stop]
 
     def spec(piece: Piece | None) -> list[Any] | None:
-        return None if piece is None else [view(piece), piece.length, datatype]
+        return None if piece is None else buffer_spec(view(piece), datatype)
+
+    small = 0 if backend.asynchronous else SMALL_ADD // dtype.itemsize
 
     calls: list[Call] = []
     pending = backend.asynchronous
@@ -84,7 +99,9 @@ def bind(program: Program, comm: Any, arrays: Mapping[str, Array], backend: Back
             source = null if move.source is None else move.source
             calls.append((comm.Sendrecv, (spec(move.send), dest, TAG, spec(move.recv), source, TAG)))
             continue
-        if isinstance(move, Add):
+        if isinstance(move, Add) and move.one == move.out and move.out.length <= small:
+            calls.append((MPI.SUM.Reduce_local, (spec(move.other), spec(move.out))))
+        elif isinstance(move, Add):
             calls.append((backend.add, (view(move.one), view(move.other), view(move.out))))
         elif isinstance(move, Copy):
             calls.append((backend.copy, (view(move.dest), view(move.source))))

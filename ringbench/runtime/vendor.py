@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from ringbench.runtime.arrays import Array, Backend
 from ringbench.runtime.compile import MESSAGE_LIMIT
-from ringbench.runtime.execute import MPI_TYPES, Call
+from ringbench.runtime.execute import MPI_TYPES, Call, buffer_spec
 from ringbench.schedule.blocks import block_sizes
 
 
@@ -31,18 +31,19 @@ def vendor_calls(
     nranks, rank = comm.Get_size(), comm.Get_rank()
     datatype = MPI_TYPES[recvbuf.dtype.name]
     sizes = block_sizes(count, nranks)
-    send = MPI.IN_PLACE if sendbuf is None else [sendbuf, sendbuf.size, datatype]
+    send = MPI.IN_PLACE if sendbuf is None else buffer_spec(sendbuf, datatype)
+    recv = buffer_spec(recvbuf, datatype)
     calls: list[Call] = [(backend.synchronize, ())] if backend.asynchronous else []
     result = recvbuf
     if collective == "allreduce":
-        calls.append((comm.Allreduce, (send, [recvbuf, count, datatype], MPI.SUM)))
+        calls.append((comm.Allreduce, (send, recv, MPI.SUM)))
     elif collective == "reduce_scatter":
-        calls.append((comm.Reduce_scatter, (send, [recvbuf, recvbuf.size, datatype], sizes, MPI.SUM)))
+        calls.append((comm.Reduce_scatter, (send, recv, sizes, MPI.SUM)))
         result = recvbuf[: sizes[rank]]
     elif collective == "allgather" and min(sizes) == max(sizes):
-        calls.append((comm.Allgather, (send, [recvbuf, sizes[0], datatype])))
+        calls.append((comm.Allgather, (send, [recv[0], sizes[0], datatype])))
     elif collective == "allgather":
-        calls.append((comm.Allgatherv, (send, [recvbuf, sizes, datatype])))
+        calls.append((comm.Allgatherv, (send, [recv[0], sizes, datatype])))
     else:
         raise ValueError(f"mpi: {collective} is not bound")
     if average and nranks > 1:

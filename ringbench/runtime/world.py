@@ -10,8 +10,7 @@ def library_version() -> str:
     try:
         import mpi4py
 
-        # The benchmark calls MPI from one thread, as OSU's does; more would cost every small message.
-        mpi4py.rc(initialize=False, finalize=True, thread_level="funneled")
+        mpi4py.rc(initialize=False, finalize=True)
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         first = str(error).partition("\n")[0]
@@ -19,10 +18,22 @@ def library_version() -> str:
     return str(MPI.Get_library_version())
 
 
-def start() -> Any:
-    """Start MPI unless it runs already; return COMM_WORLD."""
+def start(thread_level: str = "multiple") -> Any:
+    """Start MPI with a thread level unless it runs already; return COMM_WORLD.
+
+    The default is mpi4py's, which is what a program in Python gets. Less can be much faster: with ``funneled`` MPICH's
+    MPI_Allreduce of 8 bytes takes 0.8 us instead of 2.0, a Sendrecv 1.8 us either way (MPICH 5.0, two ranks).
+    """
     from mpi4py import MPI
 
     if not MPI.Is_initialized():
-        MPI.Init_thread(MPI.THREAD_FUNNELED)
+        MPI.Init_thread(getattr(MPI, f"THREAD_{thread_level.upper()}"))
     return MPI.COMM_WORLD
+
+
+def thread_level() -> str:
+    """Return the thread level that MPI provides."""
+    from mpi4py import MPI
+
+    levels = ("single", "funneled", "serialized", "multiple")
+    return next(level for level in levels if getattr(MPI, f"THREAD_{level.upper()}") == MPI.Query_thread())

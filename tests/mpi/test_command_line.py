@@ -199,7 +199,6 @@ def test_an_unwritable_file_ends_the_job(mpi: Mpi, tmp_path: Path) -> None:
     [
         (("run", "--bogus"), "--bogus"),
         (("run", "--sizes", "10"), "10"),
-        (("run", "--algorithms", "rings"), "rings"),
         (("run", "no/such/plan.toml"), "no/such/plan.toml"),
     ],
 )

@@ -131,9 +131,9 @@ class Recording:
         self, sendbuf: Any, dest: int, sendtag: int, recvbuf: Any, source: int, recvtag: int
     ) -> None:
         if sendbuf is not None and dest != MPI.PROC_NULL:
-            self.sent.append(sendbuf[1] * sendbuf[0].dtype.itemsize)
+            self.sent.append(sendbuf[1] * sendbuf[2].Get_size())
         for spec in (sendbuf, recvbuf):
             if spec is not None:
-                self.longest = max(self.longest, spec[1] * spec[0].dtype.itemsize)
+                self.longest = max(self.longest, spec[1] * spec[2].Get_size())
         self.events.append("Sendrecv")
         self.comm.Sendrecv(sendbuf, dest, sendtag, recvbuf, source, recvtag)

