@@ -45,11 +45,11 @@ lines = [
     for name in told["algorithms"].split(",")
 ]
 with open(told["append"], "a") as stream:
-    for line in lines if what == "measure" else lines[: len(lines) // 2]:
+    for line in lines if what in ("measure", "wrong") else lines[: len(lines) // 2]:
         stream.write(json.dumps(line, separators=(",", ":")) + "\\n")
     if what == "tear":
         stream.write('{"kind":"row","samp')
-sys.exit(3 if what in ("fail", "tear") else 0)
+sys.exit(3 if what in ("fail", "tear", "wrong") else 0)
 """
 
 
@@ -188,6 +188,12 @@ def test_a_job_that_fails_does_not_stop_the_others(bench: Bench) -> None:
     assert bench.ends == [{"kind": "end", "status": "partial", "failures": [text]}]
     found = [one.nranks for one in read_run(bench.file).rows]
     assert (found.count(1), found.count(2), found.count(4)) == (6, 3, 6)
+
+
+def test_a_job_that_measured_all_and_failed_leaves_the_run_partial(bench: Bench) -> None:
+    assert bench.sweep((1,), n1="wrong").failures == (f"1 ranks: {bench.script} ended with status 3",)
+    run = read_run(bench.file)
+    assert (run.status, len(run.rows)) == ("partial", 6)
 
 
 def test_a_job_that_hangs_is_ended_at_its_limit(bench: Bench) -> None:

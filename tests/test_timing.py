@@ -237,6 +237,16 @@ def test_the_other_ranks_do_as_rank_0_says(clock: Clock) -> None:
     assert (one.stop, other.stop) == ("budget", "ci")
 
 
+def test_all_ranks_draw_the_same_order_from_the_seed(clock: Clock) -> None:
+    runs = []
+    for seed in ("x", "x", "y"):
+        comm = Comm(clock)
+        three = [contestant(comm, name, noisy) for name in "abc"]
+        sample(comm, three, Settings(max_samples=40), 1e3, seed)
+        runs.append(comm.events)
+    assert runs[0] == runs[1] != runs[2]
+
+
 def test_nobody_to_sample_is_no_communication(clock: Clock) -> None:
     comm = Comm(clock)
     assert take(clock, comm) == []

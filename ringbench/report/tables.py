@@ -23,6 +23,7 @@ WARNINGS = {
     "unpinned": ("U", "ranks were free to move between cores"),
     "noisy": ("N", "the 95 % interval is wider than 10 % of the median"),
     "short": ("S", "shorter than 100 ticks of the clock"),
+    "bits differ": ("D", "the result's last bits are not the same on all ranks"),
     "wrong": ("W", "wrong result: no bandwidth, in no fit"),
     "forced": ("F", "the runs are unlike and were compared all the same"),
     "alpha not identified": ("A", "its interval reaches 0: these sizes do not determine the cost of a message"),

@@ -19,6 +19,7 @@ from ringbench.runtime.demands import ITEMSIZE, memory_needed
 from ringbench.runtime.execute import Plan
 from ringbench.runtime.plan import plan
 from ringbench.runtime.timing import Contestant, clock_tick, run_rounds, sample
+from ringbench.schedule.registry import algorithm_named
 
 #: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong.
 FIRST, TIMED, LAST = 1, 2, 3
@@ -122,9 +123,18 @@ class _Group:
             self._check(cell, FIRST, rounding=False, what="first check")
             if self.rounds:
                 self._check(cell, FIRST, rounding=True, what="check of rounding")
-                digests = set(self.comm.allgather(self.probe.digest()))
                 if self.settings.collective == "allreduce":
-                    cell.identical = len(digests) == 1
+                    self._compare_bits(cell)
+
+    def _compare_bits(self, cell: _Cell) -> None:
+        """Count a result whose bits differ over the ranks as wrong where the algorithm claims that they never do."""
+        digests = self.comm.allgather(self.probe.digest())
+        other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
+        cell.identical = other is None
+        claimed = cell.algorithm != "mpi" and algorithm_named("allreduce", cell.algorithm).identical_bits
+        if claimed and other is not None:
+            cell.wrong = max(cell.wrong, 1)  # which elements differ is not known
+            cell.detail = cell.detail or f"check of rounding: the bits on rank {other} are not those on rank 0"
 
     def check_last(self) -> None:
         """Run each algorithm once more, on data it has not seen."""
@@ -197,6 +207,8 @@ def _row_warnings(row: Row, tick: float) -> tuple[str, ...]:
         found.append("short")
     if middle and (low is None or high is None or high - low > NOISY * middle):
         found.append("noisy")
+    if row.identical_bits is False:
+        found.append("bits differ")
     if row.wrong:
         found.append("wrong")
     return tuple(found)
