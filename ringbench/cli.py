@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import platform
 import signal
 import socket
 import sys
@@ -135,11 +136,21 @@ def _provenance(settings: Settings, ranks: Sequence[int]) -> dict[str, Any]:
         "ringbench": package_version(),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
+        "machine": {"system": platform.platform(), "cpu": _processor(), "cpus": os.cpu_count()},
         "command": ["ringbench", *sys.argv[1:]],
         "settings": settings.to_json(),
         "ranks": list(ranks),
         "slurm": {name: value for name, value in sorted(os.environ.items()) if name in SLURM_FACTS},
     }
+
+
+def _processor() -> str:
+    """Return the processor's name where the kernel tells it, else its architecture."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "SLURM_JOB_NUM_NODES", "SLURM_RESTART_COUNT")

@@ -206,9 +206,9 @@ def test_every_algorithm_averages(algorithm: Algorithm, nranks: int) -> None:
 
 
 @every
-@pytest.mark.parametrize("nranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("nranks", [2, 3, 8])
 def test_every_algorithm_at_a_thousand_elements(algorithm: Algorithm, nranks: int) -> None:
-    sound(algorithm, nranks, counts=(1000,), segments=(7, 333, MESSAGE_LIMIT), averages=(False, True))
+    sound(algorithm, nranks, counts=(1000,), segments=(7, MESSAGE_LIMIT), averages=(False, True))
 
 
 @every
@@ -548,7 +548,7 @@ def drawn(seed: int) -> tuple[Algorithm, list[list[Step | Local]], int]:
 
 def test_random_schedules_do_what_the_language_says() -> None:
     moves = 0
-    for seed in range(250):
+    for seed in range(200):
         algorithm, schedules, nranks = drawn(seed)
         moves += sum(map(len, schedules))
         for count, average in ((7, False), (6, True)):
@@ -563,7 +563,7 @@ def test_random_schedules_do_what_the_language_says() -> None:
             for in_place, segment in product((True, False), (1, 2, MESSAGE_LIMIT)):
                 found, _ = run_programs(algorithm, nranks, count, in_place=in_place, average=average, segment=segment)
                 assert found == right, (seed, count, in_place, average, segment, schedules)
-    assert moves > 600
+    assert moves > 500
 
 
 # Sizes that nobody can allocate.

@@ -127,7 +127,7 @@ def test_reasons_stand_where_numbers_do_not() -> None:
     skipped = row("naive", samples_s=(), reason="needs\n3GiB at a rank", wrong=None)
     text = render(cells(row(nranks=1), skipped), "table", "text")
     assert '"-" at naive 64KiB: needs 3GiB at a rank' in text
-    assert '"-" at ring 64KiB: one rank moves nothing over a bus' in text
+    assert '"-" at ring 64KiB: one rank moves nothing' in text
     many = render(cells(*[row(nbytes=n, nranks=1) for n in SIZES]), "table", "text")
     assert "ring 8B, ring 1KiB, ring 64KiB, ring 1MiB and 1 more" in many
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -82,11 +81,10 @@ class Row:
             return None, None, "shorter than the clock can tell"
         if self.nbytes == 0:
             return None, None, "zero bytes have no bandwidth"
+        if self.nranks == 1:
+            return None, None, "one rank moves nothing"
         algbw = self.nbytes / time / 1e9
-        factor = collective_named(self.collective).bus_factor(self.nranks)
-        if factor == 0:
-            return algbw, None, "one rank moves nothing over a bus"
-        return algbw, float(algbw * Fraction(factor)), None
+        return algbw, float(algbw * collective_named(self.collective).bus_factor(self.nranks)), None
 
     def table_cell(self) -> dict[str, Any]:
         """Return the row of the bandwidth table: one flat dictionary, units in the names."""
