@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -114,7 +115,13 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder of run.jsonl (default ringbench-DATE-TIME)")
     sub.add_argument("--resume", action="store_true", help="go on with the run in DIR: measure only what is missing")
     sub.add_argument("--mpirun", metavar="PATH", help="the launcher (default: the one beside this Python, or on PATH)")
-    sub.add_argument("--mpirun-args", default="", metavar="'ARGS'", help="further arguments of the launcher")
+    sub.add_argument(
+        "--mpirun-args",
+        type=_checked(shlex.split),
+        default="",
+        metavar="'ARGS'",
+        help="further arguments of the launcher",
+    )
     sub.add_argument("--job-limit", type=_checked(_seconds), metavar="S", help="end a job that takes longer")
     _add_format(sub)
 

@@ -196,7 +196,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
             mpirun=mpirun,
             python=sys.executable,
             environ=os.environ,
-            extra=arguments.mpirun_args.split(),
+            extra=arguments.mpirun_args,
             stderr=sys.stderr.fileno(),
             time_limit_s=arguments.job_limit,
             report=lambda text: say(f"ringbench: {text}"),
@@ -271,8 +271,6 @@ def _prepare(
             check_settings(settings)
             backend_for(settings.device).empty(1, settings.dtype)
             check_schedules(settings, comm.Get_size())
-            if comm.Get_rank() == 0 and arguments.out is not None:
-                arguments.append = open_run(arguments.out, _provenance(settings, [comm.Get_size()]))
         except (ValueError, OSError) as error:
             problem = str(error)
     found = next((text for text in comm.allgather(problem) if text is not None), None)
@@ -283,7 +281,12 @@ def _prepare(
         check_memory(comm, settings, available_bytes(), [rank["host"] for rank in ranks])
     except ValueError as error:
         return str(error), []
-    return None, ranks
+    if comm.Get_rank() == 0 and arguments.out is not None:
+        try:
+            arguments.append = open_run(arguments.out, _provenance(settings, [comm.Get_size()]))
+        except (ValueError, OSError) as error:
+            problem = str(error)
+    return comm.bcast(problem, root=0), ranks
 
 
 def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks: list[dict[str, Any]]) -> int:
@@ -485,6 +488,8 @@ def _verify(arguments: argparse.Namespace) -> int:
         chosen = algorithms(arguments.collective)
         if arguments.algorithms:
             for name in arguments.algorithms:
+                if name == "mpi":
+                    raise ValueError("algorithm 'mpi' is the library's own: it has no schedule here to prove")
                 if name not in [algorithm.name for algorithm in chosen]:
                     algorithm_named(arguments.collective or "allreduce", name)
             chosen = [algorithm for algorithm in chosen if algorithm.name in arguments.algorithms]

@@ -85,9 +85,14 @@ def test_values(words: tuple[str, ...], wanted: object) -> None:
 
 
 def test_options_of_a_sweep() -> None:
-    found = parsed("sweep", "plan.toml", "--ranks", "4,1", "--out", "d", "--resume", "--mpirun-args=--mca a b")
+    found = parsed("sweep", "plan.toml", "--ranks", "4,1", "--out", "d", "--resume", "--mpirun-args=--mca a 'b c'")
     assert (found.plan, found.ranks, found.out, found.resume) == ("plan.toml", (1, 4), Path("d"), True)
-    assert (found.mpirun, found.mpirun_args, found.job_limit, found.format) == (None, "--mca a b", None, "text")
+    assert (found.mpirun, found.mpirun_args, found.job_limit, found.format) == (
+        None,
+        ["--mca", "a", "b c"],
+        None,
+        "text",
+    )
     assert value("--job-limit", "2min", command="sweep") == 120
 
 

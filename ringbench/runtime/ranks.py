@@ -100,9 +100,8 @@ def ring_edges_line(ranks: Sequence[Mapping[str, Any]]) -> str | None:
     if nnodes < 2:
         return None
     edges = sum(host != hosts[(rank + 1) % len(hosts)] for rank, host in enumerate(hosts))
-    least = nnodes if nnodes > 2 or len(hosts) > 2 else 2
     line = f"ring: {edges} edges between {nnodes} nodes"
-    return line if edges <= least else f"{line}; {least} are possible with ranks in order of nodes (--map-by slot)"
+    return line if edges == nnodes else f"{line}; {nnodes} are possible with ranks in order of nodes (--map-by slot)"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

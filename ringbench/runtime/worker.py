@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from ringbench.records.row import Row
 from ringbench.records.settings import Settings
+from ringbench.records.units import format_size
 from ringbench.runtime.arrays import Backend, backend_for
 from ringbench.runtime.compile import DEFAULT_SEGMENT
 from ringbench.runtime.data import Mismatch, Probe
@@ -37,8 +38,8 @@ def check_memory(comm: Any, settings: Settings, available: int, hosts: Sequence[
         if here > free:
             names = ",".join(settings.algorithms)
             raise ValueError(
-                f"size {nbytes}: {hosts.count(host)} ranks on {host} need {here / 2**30:.1f} GiB for {names}, "
-                f"but {free / 2**30:.1f} GiB are free"
+                f"size {format_size(nbytes)}: {hosts.count(host)} of the ranks, on {host}, need {here / 2**30:.1f} GiB "
+                f"for {names}, but {free / 2**30:.1f} GiB are free"
             )
 
 
