@@ -10,7 +10,8 @@ import pytest
 from playthrough import Layout, execute
 
 import ringbench.collectives  # noqa: F401  (registers the algorithms)
-from ringbench.runtime.compile import (
+from ringbench.runtime.compile import compile_program, scratch_sizes
+from ringbench.runtime.moves import (
     MESSAGE_LIMIT,
     Add,
     Copy,
@@ -18,8 +19,6 @@ from ringbench.runtime.compile import (
     Exchange,
     Piece,
     Program,
-    compile_program,
-    scratch_sizes,
     segment_elements,
 )
 from ringbench.schedule.blocks import block_offsets

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ringbench.records.settings import Settings
-from ringbench.runtime.compile import DEFAULT_SEGMENT
 from ringbench.runtime.demands import VERIFY_LIMIT, check_schedules, check_settings, check_types, memory_needed
+from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.schedule.registry import Algorithm
 from ringbench.schedule.step import Operations, Step, work
 

@@ -15,8 +15,9 @@ from mpi4py import MPI  # noqa: E402
 
 import ringbench.collectives  # noqa: E402, F401  (registers the algorithms)
 from ringbench.runtime.arrays import NumpyBackend  # noqa: E402
-from ringbench.runtime.compile import Add, Copy, Divide, Exchange, Piece, Program, compile_program  # noqa: E402
+from ringbench.runtime.compile import compile_program  # noqa: E402
 from ringbench.runtime.execute import MPI_TYPES, SMALL_ADD, TAG, Call, Plan, bind  # noqa: E402
+from ringbench.runtime.moves import Add, Copy, Divide, Exchange, Piece, Program  # noqa: E402
 from ringbench.schedule.blocks import block_offsets  # noqa: E402
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms  # noqa: E402
 from ringbench.schedule.semantics import collective_named  # noqa: E402

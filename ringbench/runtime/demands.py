@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.settings import Settings
-from ringbench.runtime.compile import DEFAULT_SEGMENT, scratch_sizes, segment_elements
+from ringbench.runtime.compile import scratch_sizes
+from ringbench.runtime.moves import DEFAULT_SEGMENT, segment_elements
 from ringbench.schedule.registry import algorithm_named
 from ringbench.schedule.semantics import collective_named
 from ringbench.schedule.verify import verify

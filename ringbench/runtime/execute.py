@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ringbench.runtime.arrays import Array, Backend
-from ringbench.runtime.compile import Add, Copy, Divide, Exchange, Piece, Program
+from ringbench.runtime.moves import Add, Copy, Divide, Exchange, Piece, Program
 
 #: The tag of every message: out of the way of a caller who uses the same communicator, below MPI's smallest limit.
 TAG = 21058

@@ -7,9 +7,10 @@ from typing import Any
 from mpi4py import MPI
 
 from ringbench.runtime.arrays import Array, Backend, backend_of
-from ringbench.runtime.compile import DEFAULT_SEGMENT, compile_program, segment_elements
+from ringbench.runtime.compile import compile_program
 from ringbench.runtime.demands import check_types
 from ringbench.runtime.execute import Plan, bind
+from ringbench.runtime.moves import DEFAULT_SEGMENT, segment_elements
 from ringbench.runtime.vendor import check_count, vendor_calls
 from ringbench.schedule.registry import Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named

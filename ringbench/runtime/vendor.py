@@ -7,8 +7,8 @@ from typing import Any
 from mpi4py import MPI
 
 from ringbench.runtime.arrays import Array, Backend
-from ringbench.runtime.compile import MESSAGE_LIMIT
 from ringbench.runtime.execute import MPI_TYPES, Call, buffer_spec
+from ringbench.runtime.moves import MESSAGE_LIMIT
 from ringbench.schedule.blocks import block_sizes
 
 

@@ -14,10 +14,10 @@ from ringbench.records.row import Row
 from ringbench.records.settings import Settings
 from ringbench.records.units import format_size
 from ringbench.runtime.arrays import Backend, backend_for
-from ringbench.runtime.compile import DEFAULT_SEGMENT
 from ringbench.runtime.data import Mismatch, Probe
 from ringbench.runtime.demands import ITEMSIZE, memory_needed
 from ringbench.runtime.execute import Plan
+from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.runtime.plan import plan
 from ringbench.runtime.timing import Contestant, clock_tick, run_rounds, sample
 from ringbench.schedule.registry import algorithm_named
