@@ -39,8 +39,8 @@ STRANGERS = {
     "__init__": set(),
 }
 
-#: Stands in for a module of the standard library that Python 3.10 lacks.
-BACKPORTS = {"tomli"}
+#: A module of the standard library that Python 3.10 lacks, and what stands in for it there.
+BACKPORTS = {"tomllib", "tomli"}
 
 
 def room_of(file: Path) -> str:
