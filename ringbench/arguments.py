@@ -106,11 +106,14 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def command(name: str, help: str, example: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=help, description=help.capitalize() + ".", epilog=f"example: {example}")
+        return commands.add_parser(
+            name, help=help, description=help[0].upper() + help[1:] + ".", epilog=f"example: {example}"
+        )
 
     sub = command("sweep", "start one MPI job for each rank count, and show what they measured", SWEEP_EXAMPLE)
     sub.add_argument("plan", nargs="?", metavar="PLAN.toml", help="settings in a file; options here override them")
-    sub.add_argument("--ranks", type=_checked(lambda text: tuple(parse_ranks(text))), metavar="1,2,4")
+    ranks = "rank counts, one job each (default 1,2,4,... up to the cores, or to the tasks of an allocation)"
+    sub.add_argument("--ranks", type=_checked(lambda text: tuple(parse_ranks(text))), metavar="1,2,4", help=ranks)
     _add_settings(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder of run.jsonl (default ringbench-DATE-TIME)")
     sub.add_argument("--resume", action="store_true", help="go on with the run in DIR: measure only what is missing")

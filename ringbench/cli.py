@@ -209,6 +209,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
         say(f"ringbench: {error}")
         return 1
     run = read_run(file)
+    if not run.rows:
+        say(f"ringbench: nothing was measured; see above, and {file}")
+        return 1
     _show_sweep(run, file.parent, arguments.format)
     wrong = [row for row in run.rows if row.wrong]
     return 1 if outcome.failures or wrong or run.status != "complete" else 0
@@ -217,9 +220,14 @@ def _sweep(arguments: argparse.Namespace) -> int:
 def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> None:
     """Raise ValueError for what cannot be measured on this node, or on the nodes of an allocation."""
     from ringbench.launch.memory import check_memory
-    from ringbench.runtime.demands import check_settings, memory_needed
+    from ringbench.runtime.arrays import backend_for
+    from ringbench.runtime.demands import check_schedules, check_settings, memory_needed
 
     check_settings(settings)
+    for nranks in ranks:
+        check_schedules(settings, nranks)
+    if settings.device != "cpu":
+        backend_for(settings.device).empty(1, settings.dtype)
     nodes = int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
     for nranks in ranks:
         need, nbytes = memory_needed(settings, nranks)
@@ -302,7 +310,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     known: set[tuple[Any, ...]] = set()
     if first:
         for line in [*lines, *filter(None, [ring_edges_line(ranks)])]:
-            say(f"ringbench: {comm.Get_size()} ranks: {line}")
+            say(f"ringbench: {comm.Get_size()} rank{'s'[: comm.Get_size() > 1]}: {line}")
         if comm.Get_size() == 1 and file is None:
             say("ringbench: one rank alone; start it with mpirun -n 4 or srun -n 4 for more")
         if file is not None:
@@ -444,6 +452,7 @@ def _show_sweep(run: Run, folder: Path, format: str) -> None:
     """Print table, fit and comparison, and write them beside the run as Markdown."""
     from ringbench.model.compare import compare_rows
     from ringbench.model.fit import fit_rows
+    from ringbench.report.summary import summary
     from ringbench.report.tables import render
 
     sections: list[tuple[str, str, list[dict[str, Any]]]] = [
@@ -455,8 +464,11 @@ def _show_sweep(run: Run, folder: Path, format: str) -> None:
         notes = result.notes
     except ValueError as error:
         notes = [f"no fit: {error}"]
+    names = dict.fromkeys(row.algorithm for row in run.rows)
+    ours = "ring" if "ring" in names else next((name for name in names if name != "mpi"), "ring")
     try:
-        sections.append(("Ring against the library", "compare", [row.to_json() for row in compare_rows(run.rows)]))
+        compared = [row.to_json() for row in compare_rows(run.rows, ours)]
+        sections.append((f"{ours} against the library".capitalize(), "compare", compared))
     except ValueError as error:
         notes = [*notes, f"no comparison: {error}"]
     for title, kind, rows in sections:
@@ -466,6 +478,11 @@ def _show_sweep(run: Run, folder: Path, format: str) -> None:
             sys.stdout.write(f"{heading}\n\n{render(rows, kind, format)}\n")
     if format in ("csv", "json"):
         _print_table(run.rows, format)
+    else:
+        heading = "# In short" if format == "markdown" else "In short\n========"
+        bullet = "- " if format == "markdown" else ""
+        lines = summary([row.table_cell() for row in run.rows]).splitlines()
+        sys.stdout.write(f"{heading}\n\n" + "".join(f"{bullet}{line}\n" for line in lines))
     sys.stdout.flush()
     for note in notes:
         say(f"ringbench: {note}")
@@ -476,7 +493,12 @@ def _show_sweep(run: Run, folder: Path, format: str) -> None:
 # Schedules.
 
 
+#: Rank counts up to which `verify` also counts rounds and bytes.
+FORMULA_LIMIT = 16
+
+
 def _verify(arguments: argparse.Namespace) -> int:
+    from ringbench.schedule.cost import check_formulas
     from ringbench.schedule.registry import algorithm_named, algorithms
     from ringbench.schedule.semantics import collective_named
     from ringbench.schedule.verify import verify
@@ -502,6 +524,8 @@ def _verify(arguments: argparse.Namespace) -> int:
         try:
             for nranks in range(1, arguments.max_ranks + 1):
                 verify(algorithm, nranks)
+            for nranks in range(1, min(arguments.max_ranks, FORMULA_LIMIT) + 1):
+                check_formulas(algorithm, nranks)
             print(f"proved  {algorithm.collective} {algorithm.name}: 1 to {arguments.max_ranks} ranks", flush=True)
         except ValueError as error:
             print(f"WRONG   {error}", flush=True)

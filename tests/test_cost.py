@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
 import ringbench.collectives  # noqa: F401  (registers the algorithms)
-from ringbench.schedule.cost import Cost, cost
+from ringbench.schedule.cost import Cost, check_formulas, cost
 from ringbench.schedule.registry import Algorithm, algorithm_named
 from ringbench.schedule.step import Local, Operations, Step, combine, copy, scale, temp, work
 
@@ -103,3 +104,12 @@ def test_a_schedule_that_cannot_end_is_an_error() -> None:
     stuck = made([Step(dest=1, send=work(0))], [])
     with pytest.raises(ValueError, match="allreduce ring, 2 ranks: rank 0, round 0 never ends"):
         cost(stuck, 2, 4)
+
+
+def test_formulas_that_are_not_the_schedule_are_refused() -> None:
+    right = algorithm_named("allreduce", "ring")
+    check_formulas(right, 5)
+    with pytest.raises(ValueError, match="allreduce ring, 5 ranks: registered with rounds = 7, but the schedule has 8"):
+        check_formulas(replace(right, rounds=lambda nranks: 7), 5)
+    with pytest.raises(ValueError, match="registered with sent = 2, but the schedule has 8/5"):
+        check_formulas(replace(right, sent=lambda nranks: Fraction(2)), 5)

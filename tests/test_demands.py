@@ -23,7 +23,9 @@ def test_what_is_known_is_taken() -> None:
         check_types("allreduce", "sum", dtype)
     for dtype in ("float32", "float64"):
         check_types("reduce_scatter", "average", dtype)
-    check_types("allgather", "average", "int32")  # has no op: what it would be does not matter
+    check_types("allgather", "sum", "int32")
+    with pytest.raises(ValueError, match="op 'average': allgather reduces nothing"):
+        check_types("allgather", "average", "float32")
     check_settings(Settings(algorithms=("ring", "naive", "parameter_server", "mpi")))
     check_settings(Settings(collective="allgather", sizes=(0, 8, 16), dtype="int64"))
 

@@ -101,3 +101,14 @@ def test_every_algorithm_has_a_line_that_says_what_it_is_and_where_it_is_from() 
     for algorithm in algorithms():
         assert algorithm.summary.endswith("."), algorithm.name
         assert len(algorithm.summary) > 30, algorithm.name
+
+
+def test_a_schedule_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(rank: int, nranks: int) -> Operations:
+        while True:
+            yield Step()
+
+    monkeypatch.setattr(registry, "MAX_OPERATIONS", 100)
+    algorithm = replace(algorithm_named("allreduce", "ring"), generator=endless)
+    with pytest.raises(ValueError, match="allreduce ring, 3 ranks: rank 1 does not come to an end"):
+        algorithm.operations(1, 3)

@@ -112,6 +112,7 @@ class Row:
             "wrong": self.wrong,
             "warnings": list(self.warnings),
             "reason": reason,
+            "stop": self.stop,
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -23,6 +23,8 @@ def check_types(collective: str, op: str, dtype: str) -> None:
     reduces = collective_named(collective).reduces
     if op not in OPS:
         raise ValueError(f"unknown op {op!r}; known: {', '.join(OPS)}")
+    if not reduces and op != "sum":
+        raise ValueError(f"op {op!r}: {collective} reduces nothing")
     if dtype == "bool":
         raise ValueError("dtype 'bool' has no sum: MPI refuses it and NumPy would say True; land and lor are meant")
     if dtype not in ITEMSIZE:

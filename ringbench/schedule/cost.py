@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ringbench.schedule.blocks import block_sizes
 from ringbench.schedule.registry import Algorithm
@@ -69,6 +70,19 @@ class _Clock(Observer):
 
 def _latest(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
     return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
+
+
+def check_formulas(algorithm: Algorithm, nranks: int) -> None:
+    """Raise ValueError where the registered rounds or bytes of the busiest rank are not what the schedule has."""
+    count = 4 * algorithm.blocks(nranks)  # divisible, so that the closed forms are exact
+    counted = cost(algorithm, nranks, count)
+    for name, registered, found in (
+        ("rounds", Fraction(algorithm.rounds(nranks)), Fraction(counted.rounds)),
+        ("sent", algorithm.sent(nranks), Fraction(counted.sent_max, count)),
+    ):
+        if registered != found:
+            title = f"{algorithm.collective} {algorithm.name}, {nranks} ranks"
+            raise ValueError(f"{title}: registered with {name} = {registered}, but the schedule has {found}")
 
 
 def cost(algorithm: Algorithm, nranks: int, count: int) -> Cost:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import islice
 
 from ringbench.schedule.semantics import collective_named
 from ringbench.schedule.step import Local, Operations, Step
@@ -33,8 +34,13 @@ class Algorithm:
     segmentable: bool
 
     def operations(self, rank: int, nranks: int) -> list[Step | Local]:
-        """Return what ``rank`` does, in order; nothing for a single rank."""
-        return list(self.generator(rank, nranks)) if nranks > 1 else []
+        """Return what ``rank`` does, in order; nothing for a single rank. Raises ValueError where it does not end."""
+        if nranks == 1:
+            return []
+        found = list(islice(self.generator(rank, nranks), MAX_OPERATIONS))
+        if len(found) == MAX_OPERATIONS:
+            raise ValueError(f"{self.collective} {self.name}, {nranks} ranks: rank {rank} does not come to an end")
+        return found
 
     @property
     def scales(self) -> bool:
@@ -62,6 +68,9 @@ def _scales(algorithm: Algorithm) -> bool:
 
 
 _ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
+
+#: A schedule with so many operations on one rank is taken for one that never ends.
+MAX_OPERATIONS = 1_000_000
 
 #: Names that stand for something other than a schedule, and that no algorithm may take.
 RESERVED = ("mpi", "auto")

@@ -1,0 +1,53 @@
+"""The answer in a few lines: is it right, which algorithm when, what can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from ringbench.records.units import format_size
+
+Flat = Mapping[str, Any]
+
+GROUP = ("collective", "op", "dtype", "device", "nranks", "in_place")
+
+
+def summary(rows: Sequence[Flat]) -> str:
+    """Say in a few lines of ASCII what the flat rows of a bandwidth table show.
+
+    How many results are right; for each group of 2 or more ranks the algorithm with the smallest median at each range
+    of sizes, the others left out; and what speaks against the numbers.
+    """
+    checked = [row for row in rows if row["wrong"] is not None]
+    wrong = [row for row in checked if row["wrong"]]
+    lines = [f"right: {len(checked) - len(wrong)} of {len(checked)} cases, each checked on every rank"]
+    lines += [
+        f"WRONG: {row['algorithm']} at {format_size(row['nbytes'])} on {row['nranks']} ranks" for row in wrong[:8]
+    ]
+    measured = [row for row in rows if row["nranks"] > 1 and row["median_s"] is not None and not row["wrong"]]
+    measured.sort(key=lambda row: (*(row[name] for name in GROUP), row["nbytes"]))
+    for key, members in groupby(measured, key=lambda row: tuple(row[name] for name in GROUP)):
+        lines.append(_fastest(key, list(members)))
+    lines.append(
+        "intervals are those of one launch; another may differ by more: trust a small difference if it repeats"
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _fastest(key: tuple[Any, ...], members: Sequence[Flat]) -> str:
+    collective, _, dtype, _, nranks, in_place = key
+    ranges: list[list[Any]] = []
+    for nbytes, cell in groupby(members, key=lambda row: row["nbytes"]):
+        best = min(cell, key=lambda row: row["median_s"])["algorithm"]
+        if ranges and ranges[-1][0] == best:
+            ranges[-1][2] = nbytes
+        else:
+            ranges.append([best, nbytes, nbytes])
+    words = [
+        f"{name} at {format_size(low)}" if low == high else f"{name} from {format_size(low)} to {format_size(high)}"
+        for name, low, high in ranges
+    ]
+    crowded = " (more ranks than cores)" if any("oversubscribed" in row["warnings"] for row in members) else ""
+    place = "in place" if in_place else "out of place"
+    return f"fastest {collective} of {dtype} on {nranks} ranks {place}{crowded}: {', '.join(words)}"
