@@ -6,33 +6,23 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import signal
-import socket
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from ringbench.arguments import UsageError, make_parser
+from ringbench.records.provenance import now, package_version, provenance
 from ringbench.records.row import Row
-from ringbench.records.run import SCHEMA_VERSION, Run, append, read_run, run_file
+from ringbench.records.run import Run, append, read_run, run_file
 from ringbench.records.settings import Settings, SweepPlan, override, plan_from, read_plan
-from ringbench.records.units import format_seconds, format_size
-
-
-def package_version() -> str:
-    """Return the version that is installed."""
-    try:
-        return version("ringbench")
-    except PackageNotFoundError:
-        return "unknown"
+from ringbench.records.units import format_size
 
 
 def say(text: str) -> None:
@@ -42,6 +32,8 @@ def say(text: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command; return the exit status."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (closed by the caller, as with >&-)
     try:
         arguments = make_parser(package_version()).parse_args(argv)
         status = COMMANDS[arguments.command](arguments)
@@ -52,6 +44,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            say(f"ringbench: {error}")
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be written must not fail once more at exit
+        return 1
+    except KeyboardInterrupt:
+        say("ringbench: interrupted")
+        return 130
     return status
 
 
@@ -129,33 +130,6 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
     return SweepPlan(settings=settings, ranks=ranks or plan.ranks)
 
 
-def _provenance(settings: Settings, ranks: Sequence[int]) -> dict[str, Any]:
-    return {
-        "kind": "provenance",
-        "schema_version": SCHEMA_VERSION,
-        "ringbench": package_version(),
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "host": socket.gethostname(),
-        "machine": {"system": platform.platform(), "cpu": _processor(), "cpus": os.cpu_count()},
-        "command": ["ringbench", *sys.argv[1:]],
-        "settings": settings.to_json(),
-        "ranks": list(ranks),
-        "slurm": {name: value for name, value in sorted(os.environ.items()) if name in SLURM_FACTS},
-    }
-
-
-def _processor() -> str:
-    """Return the processor's name where the kernel tells it, else its architecture."""
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "SLURM_JOB_NUM_NODES", "SLURM_RESTART_COUNT")
-
-
 class _Terminated(BaseException):
     """Report SIGTERM, as Slurm sends it before it ends a job."""
 
@@ -169,7 +143,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from ringbench.launch.memory import available_bytes
     from ringbench.launch.mpirun import find_mpirun
     from ringbench.launch.process import LaunchError
-    from ringbench.launch.sweep import default_ranks, open_run, sweep
+    from ringbench.launch.sweep import default_ranks, open_run, sole_writer, sweep
 
     inside = inside_mpi_job(os.environ)
     if inside is not None:
@@ -183,24 +157,28 @@ def _sweep(arguments: argparse.Namespace) -> int:
         ranks = plan.ranks or default_ranks(os.environ)
         _check_before(plan.settings, ranks, available_bytes())
         mpirun = find_mpirun(os.environ, override=arguments.mpirun)
-        file = started.path if started else open_run(folder, _provenance(plan.settings, ranks))
+        if started:
+            _check_resumed(started, plan.settings)
+        first = provenance(plan.settings, ranks, arguments=sys.argv[1:], environ=os.environ)
+        file = started.path if started else open_run(folder, first)
     except (ValueError, LaunchError, OSError) as error:
         raise UsageError(str(error)) from None
 
     signal.signal(signal.SIGTERM, _raise_terminated)
     try:
-        outcome = sweep(
-            plan.settings,
-            ranks,
-            file,
-            mpirun=mpirun,
-            python=sys.executable,
-            environ=os.environ,
-            extra=arguments.mpirun_args,
-            stderr=sys.stderr.fileno(),
-            time_limit_s=arguments.job_limit,
-            report=lambda text: say(f"ringbench: {text}"),
-        )
+        with sole_writer(file):
+            outcome = sweep(
+                plan.settings,
+                ranks,
+                file,
+                mpirun=mpirun,
+                python=sys.executable,
+                environ=os.environ,
+                extra=arguments.mpirun_args,
+                stderr=sys.stderr.fileno(),
+                time_limit_s=arguments.job_limit,
+                report=lambda text: say(f"ringbench: {text}"),
+            )
     except (KeyboardInterrupt, _Terminated) as reason:
         name = "interrupted" if isinstance(reason, KeyboardInterrupt) else "terminated"
         say(f"ringbench: {name}; what was measured is in {file} (go on with --resume --out {folder})")
@@ -217,8 +195,17 @@ def _sweep(arguments: argparse.Namespace) -> int:
     return 1 if outcome.failures or wrong or run.status != "complete" else 0
 
 
+def _check_resumed(started: Run, settings: Settings) -> None:
+    """Raise ValueError where rows to come would be measured in another way than those already there."""
+    before, now_asked = started.provenance["settings"], settings.to_json()
+    for name in ("segment", "thread_level"):
+        if name in before and before[name] != now_asked[name]:
+            raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {now_asked[name]}")
+
+
 def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> None:
     """Raise ValueError for what cannot be measured on this node, or on the nodes of an allocation."""
+    from ringbench.launch.environment import node_count
     from ringbench.launch.memory import check_memory
     from ringbench.runtime.arrays import backend_for
     from ringbench.runtime.demands import check_schedules, check_settings, memory_needed
@@ -228,7 +215,7 @@ def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> N
         check_schedules(settings, nranks)
     if settings.device != "cpu":
         backend_for(settings.device).empty(1, settings.dtype)
-    nodes = int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+    nodes = node_count(os.environ)
     for nranks in ranks:
         need, nbytes = memory_needed(settings, nranks)
         here = -(-nranks // nodes)
@@ -253,6 +240,10 @@ def _run(arguments: argparse.Namespace) -> int:
     assert settings is not None
     try:
         return _measure(comm, arguments, settings, ranks)
+    except OSError as error:
+        say(f"ringbench: rank {rank} of {nranks}: {error}")
+        comm.Abort(1)
+        os._exit(1)
     except BaseException:  # also SystemExit: a rank that leaves alone would leave the others waiting
         if nranks == 1:
             raise
@@ -291,7 +282,8 @@ def _prepare(
         return str(error), []
     if comm.Get_rank() == 0 and arguments.out is not None:
         try:
-            arguments.append = open_run(arguments.out, _provenance(settings, [comm.Get_size()]))
+            first = provenance(settings, [comm.Get_size()], arguments=sys.argv[1:], environ=os.environ)
+            arguments.append = open_run(arguments.out, first)
         except (ValueError, OSError) as error:
             problem = str(error)
     return comm.bcast(problem, root=0), ranks
@@ -299,6 +291,7 @@ def _prepare(
 
 def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks: list[dict[str, Any]]) -> int:
     """Measure on all ranks; rank 0 writes rows as they come, and shows them at the end."""
+    from ringbench.report.progress import Progress
     from ringbench.runtime.ranks import placement_warnings, ring_edges_line
     from ringbench.runtime.timing import clock_tick
     from ringbench.runtime.worker import measure
@@ -319,7 +312,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
                 "kind": "job",
                 "launch": 0,
                 "nranks": comm.Get_size(),
-                "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "time": now(),
                 "mpi_library": ranks[0]["mpi_library"],
                 "thread_level": thread_level(),
                 "hosts": [rank["host"] for rank in ranks],
@@ -328,7 +321,12 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
             }
             append(file, job)
     rows: list[Row] = []
-    progress = _Progress(arguments, settings)
+    progress = Progress(
+        done=arguments.cases_before or 0,
+        total=arguments.cases_total or len(settings.sizes) * len(settings.algorithms) * len(settings.placements),
+        end=time.monotonic() + settings.time_budget_s,
+        after=arguments.budget_after or 0.0,
+    )
     for row in measure(comm, settings, warnings=warnings):
         rows.append(row)
         if first and row.key not in known:
@@ -342,33 +340,6 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         _print_table(rows, arguments.format)
         sys.stdout.flush()
     return 1 if any(row.wrong for row in rows) else 0
-
-
-class _Progress:
-    """Write one line for each finished case, with what is left of the time budget."""
-
-    def __init__(self, arguments: argparse.Namespace, settings: Settings) -> None:
-        cases = len(settings.sizes) * len(settings.algorithms) * len(settings.placements)
-        self.done: int = arguments.cases_before or 0
-        self.total: int = arguments.cases_total or cases
-        self.after: float = arguments.budget_after or 0.0
-        self.end = time.monotonic() + settings.time_budget_s
-
-    def line(self, row: Row) -> str:
-        self.done += 1
-        middle, low, high = row.summary
-        if row.wrong:
-            result = f"WRONG ({row.wrong} elements; {row.wrong_detail})"
-        elif middle is None:
-            result = row.reason or "no samples"
-        elif low is None or high is None:
-            result = format_seconds(middle)
-        else:
-            result = f"{format_seconds(middle)} [{format_seconds(low)}, {format_seconds(high)}]"
-        left = max(0.0, self.end - time.monotonic()) + self.after
-        place = "in place" if row.in_place else "out of place"
-        name = f"N={row.nranks} {row.collective} {row.algorithm} {format_size(row.nbytes)} {place}"
-        return f"[{self.done}/{self.total}] {name}: {result}; at most {left:.0f} s of measuring left"
 
 
 # Showing.
@@ -385,6 +356,8 @@ def _read_runs(paths: Sequence[str]) -> list[Run]:
             raise _WrongDataError(str(error)) from None
         if run.torn:
             say(f"ringbench: {run.path}: its last line is cut off and left out")
+        if run.repeated:
+            say(f"ringbench: {run.path}: {run.repeated} rows repeat earlier ones and are left out")
         if run.status != "complete":
             say(f"ringbench: {run.path}: the run is {run.status}")
         runs.append(run)
@@ -472,7 +445,10 @@ def _show_sweep(run: Run, folder: Path, format: str) -> None:
     except ValueError as error:
         notes = [*notes, f"no comparison: {error}"]
     for title, kind, rows in sections:
-        (folder / f"{kind}.md").write_text(f"# {title}\n\n{render(rows, kind, 'markdown')}", encoding="ascii")
+        try:
+            (folder / f"{kind}.md").write_text(f"# {title}\n\n{render(rows, kind, 'markdown')}", encoding="ascii")
+        except OSError as error:
+            notes = [*notes, f"{kind}.md is not written: {error}"]
         if format in ("text", "markdown"):
             heading = f"# {title}" if format == "markdown" else f"{title}\n{'=' * len(title)}"
             sys.stdout.write(f"{heading}\n\n{render(rows, kind, format)}\n")

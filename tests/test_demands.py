@@ -160,3 +160,10 @@ def test_algorithms_are_known_without_numpy_or_mpi() -> None:
         "sys.exit(len({'numpy', 'mpi4py', 'cupy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_a_segment_that_cuts_a_vector_into_dust_is_refused() -> None:
+    with pytest.raises(ValueError, match="segment 4: cuts 8388608 bytes into 2097152 pieces, 100000 at most"):
+        check_settings(Settings(sizes=(2**23,), segment=4))
+    check_settings(Settings(sizes=(2**23,), segment=2**10))
+    check_settings(Settings(sizes=(2**40,), segment=0))

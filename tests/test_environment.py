@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from conftest import Mpi
 
+from ringbench.launch import environment
 from ringbench.launch.environment import (
     HYDRA,
     OPENMPI,
@@ -203,3 +204,17 @@ def test_library_version_is_told_before_init(mpi: Mpi) -> None:
     own, other = (MPIRUN, MPIEXEC) if mpi.flavour == "openmpi" else (MPIEXEC, MPIRUN)
     assert check_library(own, library) is None
     assert check_library(other, library) is not None
+
+
+@pytest.mark.parametrize(
+    ("environ", "nodes"),
+    [
+        ({}, 1),
+        ({"SLURM_JOB_NUM_NODES": "3"}, 3),
+        ({"SLURM_NNODES": "2"}, 2),
+        ({"SLURM_JOB_NUM_NODES": "0"}, 1),
+        ({"SLURM_JOB_NUM_NODES": "", "SLURM_NNODES": "x"}, 1),
+    ],
+)
+def test_nodes_of_an_allocation(environ: dict[str, str], nodes: int) -> None:
+    assert environment.node_count(environ) == nodes

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ringbench.model import fit
 from ringbench.model.fit import Fit, fit_rows, relative_least_squares
 from ringbench.records.row import Row
 from ringbench.schedule.cost import cost
@@ -271,3 +272,15 @@ def test_json_is_flat_in_order_and_repeatable() -> None:
     assert json.loads(json.dumps(flat, allow_nan=False)) == flat
     assert only(case_25()[::-1]).alpha_s == pytest.approx(fit.alpha_s, rel=1e-12)
     assert only(case_25()).to_json() == flat
+
+
+@pytest.mark.parametrize("name", ["ring", "naive", "parameter_server"])
+def test_the_critical_path_of_many_ranks_is_that_of_the_closed_forms(name: str) -> None:
+    algorithm = algorithm_named("allreduce", name)
+    count = 40 * 1000
+    played = cost(algorithm, 40, count)
+    assert fit.PLAYED < 40
+    assert fit._critical_path(algorithm, 40, count) == pytest.approx((played.rounds, played.critical_sent))
+    rounds, sent = fit._critical_path(algorithm, 10**6, count)  # in no time
+    assert rounds == algorithm.rounds(10**6)
+    assert sent > 0

@@ -30,6 +30,7 @@ def row(algorithm: str = "ring", **changes: Any) -> Row:
 
 
 def written(folder: Path, *records: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
     file = folder / RUN_FILE
     for record in (PROVENANCE, *records):
         append(file, record)
@@ -184,7 +185,20 @@ def test_numbers_beyond_the_range_of_floats_are_refused(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_is_partial_until_it_ends_again(tmp_path: Path) -> None:
     end = {"kind": "end", "status": "complete", "failures": []}
     assert read_run(written(tmp_path, row().to_json(), end)).status == "complete"
-    assert read_run(written(tmp_path, row().to_json(), end, {"kind": "job", "nranks": 2})).status == "partial"
+    going_on = written(tmp_path / "other", row().to_json(), end, {"kind": "job", "nranks": 2})
+    assert read_run(going_on).status == "partial"
+
+
+def test_a_case_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    run = read_run(written(tmp_path, row().to_json(), row("naive").to_json(), row().to_json()))
+    assert ([one.algorithm for one in run.rows], run.repeated) == (["ring", "naive"], 1)
+
+
+def test_what_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path, row().to_json())
+    file.write_bytes(file.read_bytes() + b"[" * 100000 + b"\n")
+    with pytest.raises(ValueError, match="line 3: "):
+        read_run(file)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +207,15 @@ def test_a_run_that_goes_on_is_partial_until_it_ends_again(tmp_path: Path) -> No
         *(("samples_s", value) for value in (None, ["1"], [-1.0])),
         *(("nranks", value) for value in (0, "2", True)),
         *(("nbytes", -8), ("collective", "alltoalw"), ("in_place", 1), ("algorithm", None), ("warnings", "noisy")),
+        *(
+            ("count", 0),
+            ("nbytes", 10**400),
+            ("bytes_sent_max", "x"),
+            ("warnings", [{}]),
+            ("reason", {}),
+            ("wrong", -1),
+        ),
+        *(("algorithm", "a\x1b[31m"), ("algorithm", "a|b"), ("samples_s", [5e-324]), ("samples_s", [10**400])),
     ],
 )
 def test_rows_of_the_wrong_kind_are_refused(tmp_path: Path, name: str, value: object) -> None:

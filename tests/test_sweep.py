@@ -15,7 +15,16 @@ from ringbench.arguments import make_parser
 from ringbench.launch import sweep as module
 from ringbench.launch.mpirun import Mpirun
 from ringbench.launch.process import JobResult
-from ringbench.launch.sweep import PATIENCE, START_LIMIT_S, Outcome, default_ranks, missing_sizes, open_run, sweep
+from ringbench.launch.sweep import (
+    PATIENCE,
+    START_LIMIT_S,
+    Outcome,
+    default_ranks,
+    missing_sizes,
+    open_run,
+    sole_writer,
+    sweep,
+)
 from ringbench.records.row import Row
 from ringbench.records.run import RUN_FILE, SCHEMA_VERSION, append, read_run
 from ringbench.records.settings import Settings, override
@@ -27,7 +36,8 @@ SETTINGS = Settings(sizes=(8, 64, 512), time_budget_s=600.0)
 FAKE = """\
 import json, os, sys, time
 words = sys.argv[1:]
-program = words[words.index("-m") - 1 :]
+program = words[words.index("run") - 3 - ("-P" in words) :]
+program = [word for word in program if word != "-P"]
 told = dict(word[2:].split("=", 1) for word in program if word.startswith("--"))
 names = ("OMP_NUM_THREADS", "OMPI_COMM_WORLD_SIZE")
 note = {"words": words, "program": program, "environ": {n: os.environ[n] for n in names if n in os.environ}}
@@ -318,7 +328,7 @@ class Clock:
         monkeypatch.setattr(module, "run_job", self.run)
 
     def run(self, line: Sequence[str], *, time_limit_s: float, **options: Any) -> JobResult:
-        program = line[line.index("-m") - 1 :]
+        program = [word for word in line[line.index("run") - 3 - ("-P" in line) :] if word != "-P"]
         arguments = asked(program)
         self.seen.append((arguments.time_budget_s, arguments.budget_after, time_limit_s))
         for one in measured(program, int(line[2])):
@@ -380,3 +390,11 @@ def test_rank_counts_that_the_machine_has(
 ) -> None:
     monkeypatch.setattr(module, "usable_cpus", lambda: (cpus, True))
     assert default_ranks(environ) == ranks
+
+
+def test_two_sweeps_never_write_one_file(tmp_path: Path) -> None:
+    file = open_run(tmp_path, {"kind": "provenance"})
+    with sole_writer(file), pytest.raises(ValueError, match="another sweep is at work on it"), sole_writer(file):
+        pass
+    with sole_writer(file):
+        pass

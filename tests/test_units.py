@@ -25,7 +25,7 @@ from ringbench.records.units import format_seconds, format_size, parse_ranks, pa
         (" 16 MiB ", 2**24),
         ("1.5K", 1536),
         ("0.5KB", 500),
-        ("9999999999999999999", 9999999999999999999),
+        ("9223372036854775807", 9223372036854775807),
     ],
 )
 def test_sizes(text: str, nbytes: int) -> None:
@@ -129,3 +129,10 @@ def test_sizes_are_written_exactly(nbytes: int, text: str) -> None:
 def test_times_are_written_in_ascii_with_a_unit(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
     assert text.isascii()
+
+
+def test_numbers_without_measure_are_refused() -> None:
+    with pytest.raises(ValueError, match="2\\^63 bytes or more"):
+        parse_size("1" + "0" * 400)
+    with pytest.raises(ValueError, match="'10000000': 65536 at most"):
+        parse_ranks("2,10000000")

@@ -146,6 +146,15 @@ def check_world(environ: Mapping[str, str], world_size: int) -> str | None:
     )
 
 
+def node_count(environ: Mapping[str, str]) -> int:
+    """Return the number of nodes of the Slurm allocation, 1 where there is none or it says nothing sensible."""
+    for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"):
+        number = _integer(environ.get(name))
+        if number is not None and number > 0:
+            return number
+    return 1
+
+
 def job_environment(environ: Mapping[str, str], *, flavour: str, uid: int) -> dict[str, str]:
     """Return the environment for an MPI job started from here; ``flavour`` is ``openmpi`` or ``mpich``.
 

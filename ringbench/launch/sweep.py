@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ringbench.launch.environment import job_environment
+from ringbench.launch.environment import job_environment, node_count
 from ringbench.launch.mpirun import Mpirun, command, usable_cpus
 from ringbench.launch.process import LaunchError, run_job
 from ringbench.records.run import RUN_FILE, append, encode, read_run, repair
@@ -18,6 +22,9 @@ from ringbench.records.settings import Settings
 #: A job that takes this many times its share of the budget, and a minute to start, is taken for dead.
 PATIENCE = 4.0
 START_LIMIT_S = 120.0
+
+#: Keeps the current folder off the ranks' module path, where a random.py would stand before Python's own.
+SAFE_PATH = ("-P",) if sys.version_info >= (3, 11) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +43,28 @@ def open_run(folder: Path, provenance: Mapping[str, Any]) -> Path:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
         raise ValueError(f"{file} exists: go on with it by --resume, or name another folder") from None
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(encode(provenance))
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(encode(provenance))
+    except BaseException:  # a full disk, say: nothing is left that the next try would stumble over
+        with contextlib.suppress(OSError):
+            file.unlink()
+        raise
     return file
+
+
+@contextmanager
+def sole_writer(file: Path) -> Iterator[None]:
+    """Hold a run's file for one sweep; raise ValueError where another sweep holds it.
+
+    The lock is advisory, and ends with the process that holds it however that ends.
+    """
+    with open(file, "rb+") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{file}: another sweep is at work on it") from None
+        yield
 
 
 def missing_sizes(file: Path, settings: Settings, nranks: int) -> tuple[int, ...]:
@@ -87,7 +113,7 @@ def sweep(
         for index, (nranks, sizes) in enumerate(todo):
             budget = max(1.0, (end - time.monotonic()) / (len(todo) - index))
             job = replace(settings, sizes=sizes, time_budget_s=budget)
-            program = [python, "-m", "ringbench", "run", *job.arguments(), f"--append={file}"]
+            program = [python, *SAFE_PATH, "-m", "ringbench", "run", *job.arguments(), f"--append={file}"]
             program += [f"--cases-before={sum(cases[:index])}", f"--cases-total={sum(cases)}"]
             program += [f"--budget-after={max(0.0, end - time.monotonic() - budget):.1f}"]
             limit = START_LIMIT_S + PATIENCE * budget if time_limit_s is None else time_limit_s
@@ -124,7 +150,7 @@ def _run(
         cpus=cpus,
         bind=whole,
         extra=extra,
-        in_allocation=int(environ.get("SLURM_JOB_NUM_NODES", environ.get("SLURM_NNODES", "1"))) > 1,
+        in_allocation=node_count(environ) > 1,
     )
     env = job_environment(environ, flavour=mpirun.flavour, uid=os.getuid())
     try:

@@ -89,7 +89,7 @@ def compare_runs(run1: Run, run2: Run, *, force: bool = False) -> list[Compariso
         raise ValueError(f"the runs are unlike: {listed}")
     across = [name for name in unlike if all(len(_values(run, name)) == 1 for run in (run1, run2))]
     fields = ("algorithm", *(name for name in CELL if name not in across))
-    ours, theirs = _cells(run2.rows, fields), _cells(run1.rows, fields)
+    ours, theirs = (_cells((row for row in run.rows if row.nranks > 1), fields) for run in (run2, run1))
     labels = (FORCED,) if unlike else ()
     return [
         _compare(ours[cell], theirs[cell], ours[cell][0].algorithm, f"{cell[0]} of {run1.path}", labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -21,6 +22,9 @@ MIN_SIZES = 3
 RESAMPLES = 1000
 SEED = 20090101
 OVERSUBSCRIBED = "oversubscribed"
+
+#: Playing all ranks of a ring takes time with the square of their number.
+PLAYED = 32
 
 Array = NDArray[np.float64]
 
@@ -154,9 +158,19 @@ def _counts(row: Row) -> tuple[float, float]:
 
 
 @cache
-def _critical_path(algorithm: Algorithm, nranks: int, count: int) -> tuple[int, int]:
-    counted = cost(algorithm, nranks, count)
-    return counted.rounds, counted.critical_sent
+def _critical_path(algorithm: Algorithm, nranks: int, count: int) -> tuple[float, float]:
+    """Return rounds and elements sent on the critical path; played up to PLAYED ranks, by the closed forms beyond.
+
+    The closed form of bytes is that of the busiest rank; how many times as many lie on the critical path (twice, for a
+    root that first receives and then sends) is taken from the largest number of ranks that is played.
+    """
+    if nranks <= PLAYED:
+        counted = cost(algorithm, nranks, count)
+        return counted.rounds, counted.critical_sent
+    size = algorithm.blocks(PLAYED)
+    played = cost(algorithm, PLAYED, size)
+    share = Fraction(played.critical_sent, played.sent_max) if played.sent_max else Fraction(1)
+    return algorithm.rounds(nranks), float(share * algorithm.sent(nranks) * count)
 
 
 def _fewest_sizes(members: Sequence[Row], counts: Array) -> int:

@@ -22,6 +22,8 @@ _KINDS: dict[str, type] = {
     "in_place": bool,
 }
 
+_LIMIT = 2**63
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -134,12 +136,31 @@ class Row:
         for name, kind in _KINDS.items():
             value = getattr(row, name)
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-                raise ValueError(f"not a row of a run: {name} is {value!r}")
+                raise _not_a_row(name, value)
         collective_named(row.collective)
+        if not row.algorithm.isprintable() or "|" in row.algorithm:
+            raise _not_a_row("algorithm", row.algorithm)
+        for name in ("wrong", "bytes_sent_max"):
+            value = getattr(row, name)
+            if value is not None and (type(value) is not int or not 0 <= value < _LIMIT):
+                raise _not_a_row(name, value)
+        for name in ("wrong_detail", "reason"):
+            value = getattr(row, name)
+            if value is not None and not isinstance(value, str):
+                raise _not_a_row(name, value)
+        if not all(isinstance(text, str) for text in row.warnings):
+            raise _not_a_row("warnings", row.warnings)
         for name in ("nranks", "nbytes", "count"):
-            if getattr(row, name) < (name == "nranks"):
-                raise ValueError(f"not a row of a run: {name} is {getattr(row, name)}")
+            if not (name == "nranks") <= getattr(row, name) < _LIMIT:
+                raise _not_a_row(name, getattr(row, name))
+        if (row.count == 0) != (row.nbytes == 0) or row.count > row.nbytes:
+            raise _not_a_row("count", row.count)
         for time in (*row.samples_s, *row.warmup_s):
-            if isinstance(time, bool) or not isinstance(time, (int, float)) or not time >= 0:
-                raise ValueError(f"not a row of a run: a sample is {time!r}")
+            if isinstance(time, bool) or not isinstance(time, (int, float)) or not (time == 0 or 1e-12 < time < 1e12):
+                raise _not_a_row("a sample", time)
         return row
+
+
+def _not_a_row(name: str, value: object) -> ValueError:
+    shown = repr(value)
+    return ValueError(f"not a row of a run: {name} is {shown if len(shown) < 60 else shown[:60] + '...'}")

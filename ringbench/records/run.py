@@ -20,7 +20,8 @@ RUN_FILE = "run.jsonl"
 class Run:
     """Hold what a run's file says: ``provenance`` (its first line), one entry in ``jobs`` for each MPI job, the rows.
 
-    ``status`` is ``complete`` or ``partial``; ``torn`` says that the last line was cut off and left out.
+    ``status`` is ``complete`` or ``partial``; ``torn`` says that the last line was cut off and left out, ``repeated``
+    how many rows of a case that an earlier line holds were left out.
     """
 
     path: Path
@@ -29,6 +30,7 @@ class Run:
     rows: tuple[Row, ...] = ()
     status: str = "partial"
     torn: bool = False
+    repeated: int = 0
 
 
 def run_file(path: str | Path) -> Path:
@@ -83,19 +85,25 @@ def read_run(path: str | Path) -> Run:
     if not records or records[0].get("kind") != "provenance":
         raise ValueError(f"{file}: not the file of a run: its first line is no provenance")
     version = records[0].get("schema_version")
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise ValueError(f"{file}: schema_version {version!r} is not the {SCHEMA_VERSION} that this ringbench reads")
-    rows, status = [], "partial"
+    rows, keys, repeated, status = [], set(), 0, "partial"
     for number, record in enumerate(records, 1):
         if record.get("kind") == "row":
             try:
-                rows.append(Row.from_json(record))
+                row = Row.from_json(record)
             except ValueError as error:
                 raise ValueError(f"{file}, line {number}: {error}") from None
+            if row.key in keys:  # two sweeps at once, say: the case must not count twice
+                repeated += 1
+                continue
+            keys.add(row.key)
+            rows.append(row)
         elif record.get("kind") == "end":
             status = str(record.get("status"))
         elif record.get("kind") == "job":  # the run goes on: what an earlier end said is over
             status = "partial"
+            _check_job(file, number, record)
     return Run(
         path=file,
         provenance=records[0],
@@ -103,12 +111,23 @@ def read_run(path: str | Path) -> Run:
         rows=tuple(rows),
         status=status,
         torn=torn,
+        repeated=repeated,
     )
+
+
+def _check_job(file: Path, number: int, job: Mapping[str, Any]) -> None:
+    hosts = job.get("hosts", [])
+    if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+        raise ValueError(f"{file}, line {number}: the hosts of a job are no list of names")
+    if not isinstance(job.get("mpi_library", ""), str):
+        raise ValueError(f"{file}, line {number}: the MPI library of a job is no name")
 
 
 def _decode(file: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise ValueError(f"{file}, line {number}: nested too deep") from None
     except ValueError as error:
         raise ValueError(f"{file}, line {number}: {error}") from None
     if not isinstance(record, dict):

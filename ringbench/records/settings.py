@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,6 +15,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+MAX_SECONDS = 366 * 86400.0
+MAX_COUNT = 1_000_000
 PLACEMENTS = ("in", "out", "both")
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
@@ -60,8 +61,11 @@ class Settings:
             raise ValueError(f"max samples {self.max_samples}: must be at least {max(1, self.min_samples)}")
         if self.warmup < 0:
             raise ValueError(f"warm-up {self.warmup}: must not be negative")
-        if not 0 < self.time_budget_s < math.inf:
-            raise ValueError(f"time budget {self.time_budget_s}: must be more than 0 seconds, and come to an end")
+        if not 0 < self.time_budget_s <= MAX_SECONDS:
+            raise ValueError(f"time budget {self.time_budget_s}: must be more than 0 seconds, and a year at most")
+        for name, number in (("max samples", self.max_samples), ("warm-up", self.warmup)):
+            if number > MAX_COUNT:
+                raise ValueError(f"{name} {number}: {MAX_COUNT} at most")
         if self.seed < 0:
             raise ValueError(f"seed {self.seed}: must not be negative")
 
@@ -135,6 +139,8 @@ def read_plan(path: str | Path) -> SweepPlan:
     path = Path(path)
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path}: not TOML: nested too deep") from None
     except ValueError as error:
         raise ValueError(f"{path}: not TOML: {error}") from None
     try:

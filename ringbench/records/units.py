@@ -24,6 +24,8 @@ def parse_size(text: str) -> int:
     whole, _, part = match[1].partition(".")
     divisor: int = 10 ** len(part)
     nbytes, remainder = divmod(int(whole + part) * factor, divisor)
+    if nbytes >= 2**63:
+        raise ValueError(f"malformed size {text[:40]!r}: 2^63 bytes or more")
     if remainder:
         raise ValueError(f"malformed size {text!r}: not a whole number of bytes")
     return nbytes
@@ -55,12 +57,17 @@ def _range(text: str) -> list[int]:
     return sizes
 
 
+MAX_RANKS = 65536
+
+
 def parse_ranks(text: str) -> list[int]:
     """Return rank counts from a list such as ``1,2,4``, each once, ascending; raise ValueError naming a bad one."""
     ranks = set()
     for part in text.split(","):
         if not re.fullmatch(r"\s*[1-9]\d*\s*", part):
             raise ValueError(f"malformed rank count {part.strip()!r}: a list of whole numbers from 1, as in 1,2,4")
+        if int(part) > MAX_RANKS:
+            raise ValueError(f"malformed rank count {part.strip()!r}: {MAX_RANKS} at most")
         ranks.add(int(part))
     return sorted(ranks)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.settings import Settings
 from ringbench.runtime.compile import scratch_sizes
-from ringbench.runtime.moves import DEFAULT_SEGMENT, segment_elements
+from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
 from ringbench.schedule.registry import algorithm_named
 from ringbench.schedule.semantics import collective_named
 from ringbench.schedule.verify import verify
@@ -43,6 +43,8 @@ def check_settings(settings: Settings) -> None:
     for nbytes in settings.sizes:
         if nbytes % itemsize:
             raise ValueError(f"size {nbytes}: not a whole number of {settings.dtype} ({itemsize} bytes each)")
+    if settings.segment is not None:
+        check_segment(max(settings.sizes) // itemsize, itemsize, settings.segment)
 
 
 def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:

@@ -13,9 +13,19 @@ MESSAGE_LIMIT = 2**31 - 1
 DEFAULT_SEGMENT = 2 * 2**20
 
 
+MAX_PIECES = 100_000
+
+
 def segment_elements(segment: int, itemsize: int) -> int:
     """Return how many elements a segment of so many bytes holds, at least one; 0 bytes mean no segments."""
     return max(1, segment // itemsize) if segment else MESSAGE_LIMIT
+
+
+def check_segment(count: int, itemsize: int, segment: int) -> None:
+    """Raise ValueError for a segment that would cut a vector into more pieces than a plan should hold (2 KiB each)."""
+    pieces = -(-count // segment_elements(segment, itemsize))
+    if pieces > MAX_PIECES:
+        raise ValueError(f"segment {segment}: cuts {count * itemsize} bytes into {pieces} pieces, {MAX_PIECES} at most")
 
 
 class Piece(NamedTuple):

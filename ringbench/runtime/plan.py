@@ -10,7 +10,7 @@ from ringbench.runtime.arrays import Array, Backend, backend_of
 from ringbench.runtime.compile import compile_program
 from ringbench.runtime.demands import check_types
 from ringbench.runtime.execute import Plan, bind
-from ringbench.runtime.moves import DEFAULT_SEGMENT, segment_elements
+from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
 from ringbench.runtime.vendor import check_count, vendor_calls
 from ringbench.schedule.registry import Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named
@@ -40,6 +40,8 @@ def plan(
     are cut (0: not cut). Planning is collective: every rank must call it, and what is wrong on any rank is raised on
     all of them as the same ValueError, which names the ranks and the values.
     """
+    if comm.Is_inter():
+        raise ValueError("comm is an intercommunicator: its two groups are no ring; merge them first")
     rank, nranks = comm.Get_rank(), comm.Get_size()
     request = _Request(collective, algorithm, op, segment)
     error: str | None = None
@@ -132,6 +134,7 @@ class _Request:
                 self.count = int(sendbuf.size)
             self._check_sizes("sendbuf", sendbuf.size, semantics.send_count(rank, nranks, self.count), rank)
             self._check_sizes("recvbuf", recvbuf.size, semantics.recv_count(rank, nranks, self.count), rank)
+        check_segment(self.count, recvbuf.dtype.itemsize, self.segment)
         if self.algorithm is None:
             check_count(self.count)
         elif not self.algorithm.segmentable:

@@ -13,5 +13,6 @@ from pathlib import Path
 mpirun, nranks, how, *arguments = sys.argv[1:]
 if "-m" in arguments and arguments[arguments.index("-n") + 1] == nranks:
     at = arguments.index("-m")
-    arguments[at : at + 2] = [str(Path(__file__).with_name("commandline.py")), how]
+    start = at - 1 if arguments[at - 1] == "-P" else at  # which would hide the modules beside the program
+    arguments[start : at + 2] = [str(Path(__file__).with_name("commandline.py")), how]
 os.execv(mpirun, [mpirun, *arguments])

@@ -232,8 +232,21 @@ def accepted(tests: Battery) -> None:
         plan("allreduce", name, tests.comm, MPI.IN_PLACE, matrix, segment=DEFAULT_SEGMENT)()
         tests.check((matrix == 2**tests.nranks - 1).all(), f"{name}, matrix: {matrix}")
     whole = np.zeros(2 * tests.nranks, dtype=np.int32)
-    plan("allgather", "ring", tests.comm, np.full(2, tests.rank, dtype=np.int32), whole, "average")()
-    tests.check((whole == np.repeat(np.arange(tests.nranks), 2)).all(), f"allgather has no op: {whole}")
+    plan("allgather", "ring", tests.comm, np.full(2, tests.rank, dtype=np.int32), whole)()
+    tests.check((whole == np.repeat(np.arange(tests.nranks), 2)).all(), f"allgather: {whole}")
+
+
+def between_groups(tests: Battery) -> None:
+    """An intercommunicator is refused before anything is sent: its two groups are no ring."""
+    half = tests.comm.Split(tests.rank % 2)
+    between = half.Create_intercomm(0, tests.comm, 1 - tests.rank % 2)
+    try:
+        plan("allreduce", "ring", between, MPI.IN_PLACE, ones())
+        tests.check(False, "an intercommunicator was accepted")
+    except ValueError as error:
+        tests.check("intercommunicator" in str(error), str(error))
+    between.Free()
+    half.Free()
 
 
 if __name__ == "__main__":
@@ -242,4 +255,5 @@ if __name__ == "__main__":
         for ask in (unlike_requests, layouts, read_only, overlaps, types, names, counts):
             ask(refuse)
         accepted(tests)
+        between_groups(tests)
         tests.check(refuse.number > 100, f"only {refuse.number} refusals")
