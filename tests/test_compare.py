@@ -221,6 +221,7 @@ def test_runs_may_differ_in_what_else_they_measured() -> None:
         ({"dtype": "float64"}, {}, "dtype: float32 against float64"),
         ({"device": "cuda"}, {}, "device: cpu against cuda"),
         ({}, {"mpi_library": "MPICH 4.3"}, "mpi_library: Open MPI 5.0.8 against MPICH 4.3"),
+        ({}, {"thread_level": "single"}, "thread_level: None against single"),
         ({}, {"hosts": ["n1", "n1", "n2", "n2"]}, r"hosts: n1\*4 against n1\*2\+n2\*2"),
         ({}, {"schema_version": 2}, "schema_version: 1 against 2"),
     ],

@@ -79,9 +79,10 @@ def compare_rows(rows: Iterable[Row], algorithm: str = "ring", baseline: str = "
 def compare_runs(run1: Run, run2: Run, *, force: bool = False) -> list[Comparison]:
     """Compare ``run2`` with ``run1`` wherever both have rows of the same algorithm and cell; below 1 run2 is faster.
 
-    Raises ValueError listing what the runs do not share: schema, MPI library, hosts of the same rank counts, or every
-    rank count, dtype or device. With ``force`` they are compared all the same, across a field in which each run has
-    one value, and every comparison carries the warning ``forced``. Raises ValueError where no cell is shared.
+    Raises ValueError listing what the runs do not share: schema, MPI library, thread level, hosts of the same rank
+    counts, or every rank count, dtype or device. With ``force`` they are compared all the same, across a field in which
+    each run has one value, and every comparison carries the warning ``forced``. Raises ValueError where no cell is
+    shared.
     """
     unlike = _unlike(run1, run2)
     if unlike and not force:
@@ -118,7 +119,8 @@ def _unlike(run1: Run, run2: Run) -> dict[str, tuple[str, str]]:
     differing = {name: (one, two) for name, (one, two) in pairs.items() if not one & two}
     common = pairs["nranks"][0] & pairs["nranks"][1]
     for name, read in (
-        ("mpi_library", _libraries),
+        ("mpi_library", lambda run: _of_jobs(run, "mpi_library")),
+        ("thread_level", lambda run: _of_jobs(run, "thread_level")),
         ("hosts", lambda run: _hosts(run, common)),
         ("schema_version", _schema),
     ):
@@ -132,8 +134,8 @@ def _values(run: Run, name: str) -> set[Any]:
     return {getattr(row, name) for row in run.rows} if name in CELL else set()
 
 
-def _libraries(run: Run) -> set[Any]:
-    return {job.get("mpi_library") for job in run.jobs}
+def _of_jobs(run: Run, name: str) -> set[Any]:
+    return {job.get(name) for job in run.jobs}
 
 
 def _schema(run: Run) -> set[Any]:
