@@ -197,10 +197,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _check_resumed(started: Run, settings: Settings) -> None:
     """Raise ValueError where rows to come would be measured in another way than those already there."""
-    before, now_asked = started.provenance["settings"], settings.to_json()
+    before, asked = started.provenance["settings"], settings.to_json()
     for name in ("segment", "thread_level"):
-        if name in before and before[name] != now_asked[name]:
-            raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {now_asked[name]}")
+        if name in before and before[name] != asked[name]:
+            raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
 
 
 def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> None:
@@ -240,18 +240,31 @@ def _run(arguments: argparse.Namespace) -> int:
     assert settings is not None
     try:
         return _measure(comm, arguments, settings, ranks)
-    except OSError as error:
-        say(f"ringbench: rank {rank} of {nranks}: {error}")
-        comm.Abort(1)
-        os._exit(1)
+    except _CannotWriteError as error:
+        _abort(comm, f"ringbench: {error}")
     except BaseException:  # also SystemExit: a rank that leaves alone would leave the others waiting
         if nranks == 1:
             raise
-        text = traceback.format_exc()
-        say(f"ringbench: rank {rank} of {nranks} failed\n{text}")
-        time.sleep(0.5)  # MPICH's launcher does not pass on what it has not read when it learns of the end
-        comm.Abort(1)
-        os._exit(1)  # MPICH's Abort may come back before the launcher ends this rank: no second traceback
+        _abort(comm, f"ringbench: rank {rank} of {nranks} failed\n{traceback.format_exc()}")
+
+
+def _abort(comm: Any, text: str) -> NoReturn:
+    """Say why, and end all ranks."""
+    say(text)
+    time.sleep(0.5)  # MPICH's launcher does not pass on what it has not read when it learns of the end
+    comm.Abort(1)
+    os._exit(1)  # MPICH's Abort may come back before the launcher ends this rank: no second traceback
+
+
+class _CannotWriteError(Exception):
+    """Report a row that the disk does not take."""
+
+
+def _write(file: Path, record: dict[str, Any]) -> None:
+    try:
+        append(file, record)
+    except OSError as error:
+        raise _CannotWriteError(f"{file}: {error.strerror or error}") from None
 
 
 def _prepare(
@@ -319,7 +332,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
                 "clock_tick_s": clock_tick(),
                 "ranks": ranks,
             }
-            append(file, job)
+            _write(file, job)
     rows: list[Row] = []
     progress = Progress(
         done=arguments.cases_before or 0,
@@ -331,11 +344,11 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         rows.append(row)
         if first and row.key not in known:
             if file is not None:
-                append(file, row.to_json())
+                _write(file, row.to_json())
             say(progress.line(row))
     if first and arguments.out is not None:
         assert file is not None
-        append(file, {"kind": "end", "status": "complete", "failures": []})
+        _write(file, {"kind": "end", "status": "complete", "failures": []})
     if first and (arguments.append is None or arguments.out is not None):
         _print_table(rows, arguments.format)
         sys.stdout.flush()

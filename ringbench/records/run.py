@@ -55,7 +55,7 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
     try:
         written = os.write(descriptor, line)
         if written != len(line):
-            raise OSError(f"{path}: only {written} of {len(line)} bytes written; is the disk full?")
+            raise OSError(f"only {written} of {len(line)} bytes written; is the disk full?")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
