@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from ringbench.records.settings import PLACEMENTS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_ranks, parse_size, parse_sizes
+from ringbench.schedule.parameters import parse_groups
 
 FORMATS = ("text", "markdown", "csv", "json")
 
@@ -56,6 +57,11 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _groups(text: str) -> str:
+    parse_groups(text)
+    return text
+
+
 class _Parser(argparse.ArgumentParser):
     """Parse arguments; say errors once for a whole MPI job."""
 
@@ -66,17 +72,20 @@ class _Parser(argparse.ArgumentParser):
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to measure")
     add = group.add_argument
-    add("--collective", metavar="NAME", help="allreduce (default), reduce_scatter or allgather")
+    add("--collective", metavar="NAME", help="allreduce (default), or another that `ringbench list` shows")
     names = _checked(lambda text: parse_names(text, "algorithms"))
-    add("--algorithms", type=names, metavar="A,B", help="names that `ringbench list` shows, mpi for the library's own")
+    add("--algorithms", type=names, metavar="A,B", help=ALGORITHMS_HELP)
     add("--sizes", type=_checked(lambda text: tuple(parse_sizes(text))), metavar="SIZES", help=SIZES_HELP)
-    add("--dtype", metavar="TYPE", help="float32 (default), float64, int32 or int64")
-    add("--op", metavar="OP", help="sum (default) or average")
+    add("--dtype", metavar="TYPE", help=f"{', '.join(DTYPES)} (default float32)")
+    add("--op", metavar="OP", help="sum (default), average, prod, min, max, land or lor")
     add("--device", metavar="DEVICE", help="cpu (default) or cuda")
     add("--placement", choices=PLACEMENTS, help="in place (default), out of place, or both")
     add("--segment", type=_checked(parse_size), metavar="SIZE", help="longest message before it is cut, 0 for uncut")
     levels = "thread level MPI is started with (default multiple, as in mpi4py)"
     add("--thread-level", choices=THREAD_LEVELS, help=levels)
+    _add_arguments(add)
+    add("--choose-from", metavar="RUN", help="the run by which auto picks the fastest (default: a rule)")
+    add("--limit", action="store_const", const=True, help="time bare Sendrecvs and additions too: column of_limit")
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")
@@ -87,7 +96,17 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=_checked(_count), metavar="N", help="of the order of iterations (default 0)")
 
 
+ALGORITHMS_HELP = "names that `ringbench list` shows, mpi for the library's own, auto for the best by rule or by a run"
+DTYPES = ("float16", "bfloat16", "float32", "float64", "int8 to int64", "uint8", "complex64", "complex128", "bool")
 SIZES_HELP = "bytes of the whole vector: 8,1KiB,64MiB or a range 8:64MiB:x2; 1M = 1MiB = 2^20, 1MB = 10^6"
+
+
+def _add_arguments(add: Callable[..., object]) -> None:
+    """Add the arguments of schedules."""
+    add("--root", type=_checked(_count), metavar="RANK", help="of bcast and reduce (default 0)")
+    add("--chunks", type=_checked(_count), metavar="C", help="pieces of a pipelined schedule (default: by the size)")
+    add("--groups", type=_checked(_groups), metavar="0,1/2,3", help="ranks of each node (default: what MPI finds)")
+    add("--outer", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
 
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
@@ -154,10 +173,17 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--collective", metavar="NAME", help="of one collective only")
     sub.add_argument("--algorithms", type=_checked(lambda text: parse_names(text, "algorithms")), metavar="A,B")
     sub = command("list", "show the collectives and their algorithms", "ringbench list --format json")
-    sub.add_argument("--format", choices=("text", "json"), default="text")
+    sub.add_argument("--format", choices=("text", "markdown", "json"), default="text")
+    sub = command("draw", "show a schedule: who sends what when", DRAW_EXAMPLE)
+    sub.add_argument("collective", metavar="COLLECTIVE")
+    sub.add_argument("algorithm", metavar="ALGORITHM")
+    sub.add_argument("-n", "--ranks", type=_checked(_count), default=4, metavar="N", help="number of ranks (default 4)")
+    sub.add_argument("--svg", type=Path, metavar="FILE", help="write a picture too")
+    _add_arguments(sub.add_argument)
     return parser
 
 
 SWEEP_EXAMPLE = "ringbench sweep --ranks 2,4 --sizes 8:64MiB:x2 --algorithms ring,mpi --time-budget 60s"
 RUN_EXAMPLE = "mpirun -n 4 ringbench run --sizes 8:64MiB:x4"
+DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringbench.arguments import UsageError, make_parser
 from ringbench.records.provenance import now, package_version, provenance
@@ -23,6 +22,9 @@ from ringbench.records.row import Row
 from ringbench.records.run import Run, append, read_run, run_file
 from ringbench.records.settings import Settings, SweepPlan, override, plan_from, read_plan
 from ringbench.records.units import format_size
+
+if TYPE_CHECKING:
+    from ringbench.model.choose import Table
 
 
 def say(text: str) -> None:
@@ -198,7 +200,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 def _check_resumed(started: Run, settings: Settings) -> None:
     """Raise ValueError where rows to come would be measured in another way than those already there."""
     before, asked = started.provenance["settings"], settings.to_json()
-    for name in ("segment", "thread_level"):
+    for name in ("segment", "thread_level", "root", "chunks", "groups", "outer", "choose_from"):
         if name in before and before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
 
@@ -211,6 +213,7 @@ def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> N
     from ringbench.runtime.demands import check_schedules, check_settings, memory_needed
 
     check_settings(settings)
+    _choices(settings)
     for nranks in ranks:
         check_schedules(settings, nranks)
     if settings.device != "cpu":
@@ -285,9 +288,14 @@ def _prepare(
             check_schedules(settings, comm.Get_size())
         except (ValueError, OSError) as error:
             problem = str(error)
+    try:
+        arguments.choices = _choices(settings) if settings is not None and comm.Get_rank() == 0 else None
+    except (ValueError, OSError) as error:
+        problem = problem or str(error)
     found = next((text for text in comm.allgather(problem) if text is not None), None)
     if found is not None or settings is None:
         return found, []
+    arguments.choices = comm.bcast(arguments.choices, root=0)
     try:
         ranks = gather_ranks(comm, package_version())
         check_memory(comm, settings, available_bytes(), [rank["host"] for rank in ranks])
@@ -302,9 +310,26 @@ def _prepare(
     return comm.bcast(problem, root=0), ranks
 
 
+def _choices(settings: Settings) -> Table | None:
+    """Return what the run to choose by says of the collective; raise ValueError where it says nothing."""
+    from ringbench.model.choose import fastest
+
+    if settings.choose_from is None:
+        return None
+    try:
+        table = fastest(read_run(settings.choose_from).rows)
+    except ValueError as error:
+        raise ValueError(f"choose from {settings.choose_from}: {error}") from None
+    if settings.collective not in table:
+        raise ValueError(f"choose from {settings.choose_from}: no row of {settings.collective} there")
+    return table
+
+
 def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks: list[dict[str, Any]]) -> int:
     """Measure on all ranks; rank 0 writes rows as they come, and shows them at the end."""
+    from ringbench.model.choose import choose_by
     from ringbench.report.progress import Progress
+    from ringbench.runtime.choices import choose_by_rule
     from ringbench.runtime.ranks import placement_warnings, ring_edges_line
     from ringbench.runtime.timing import clock_tick
     from ringbench.runtime.worker import measure
@@ -340,7 +365,8 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         end=time.monotonic() + settings.time_budget_s,
         after=arguments.budget_after or 0.0,
     )
-    for row in measure(comm, settings, warnings=warnings):
+    choose = choose_by_rule if arguments.choices is None else choose_by(arguments.choices)
+    for row in measure(comm, settings, warnings=warnings, choose=choose):
         rows.append(row)
         if first and row.key not in known:
             if file is not None:
@@ -511,36 +537,61 @@ def _verify(arguments: argparse.Namespace) -> int:
     status = 0
     for algorithm in chosen:
         try:
+            proofs = 0
             for nranks in range(1, arguments.max_ranks + 1):
-                verify(algorithm, nranks)
-            for nranks in range(1, min(arguments.max_ranks, FORMULA_LIMIT) + 1):
-                check_formulas(algorithm, nranks)
-            print(f"proved  {algorithm.collective} {algorithm.name}: 1 to {arguments.max_ranks} ranks", flush=True)
+                for variant in algorithm.variants(nranks):
+                    verify(variant, nranks)
+                    if nranks <= FORMULA_LIMIT:
+                        check_formulas(variant, nranks)
+                    proofs += 1
+            cases = "" if proofs == arguments.max_ranks else f", {proofs} cases of {_words(algorithm.arguments)}"
+            print(
+                f"proved  {algorithm.collective} {algorithm.name}: 1 to {arguments.max_ranks} ranks{cases}", flush=True
+            )
         except ValueError as error:
             print(f"WRONG   {error}", flush=True)
             status = 1
     return status
 
 
+def _words(arguments: Sequence[tuple[str, Any]]) -> str:
+    return ", ".join(name for name, _ in arguments)
+
+
 def _list(arguments: argparse.Namespace) -> int:
+    from ringbench.report.algorithms import render_algorithms
     from ringbench.schedule.registry import algorithms
-    from ringbench.schedule.semantics import COLLECTIVES
 
     __import__("ringbench.collectives")
-    rows = []
-    for collective in COLLECTIVES:
-        for algorithm in algorithms(collective):
-            rows.append({"collective": collective, "algorithm": algorithm.name, "summary": algorithm.summary})
-        rows.append({"collective": collective, "algorithm": "mpi", "summary": "The MPI library's own."})
-    if arguments.format == "json":
-        print(json.dumps(rows, indent=1))
-    else:
-        width = max(len(row["algorithm"]) for row in rows)
-        for collective in COLLECTIVES:
-            print(collective)
-            for row in rows:
-                if row["collective"] == collective:
-                    print(f"  {row['algorithm']:{width}}  {row['summary']}")
+    sys.stdout.write(render_algorithms(algorithms(), arguments.format))
+    return 0
+
+
+def _draw(arguments: argparse.Namespace) -> int:
+    from ringbench.schedule.draw import draw_svg, draw_text
+    from ringbench.schedule.parameters import parse_groups
+    from ringbench.schedule.registry import algorithm_named
+
+    __import__("ringbench.collectives")
+    try:
+        if arguments.algorithm == "mpi":
+            raise ValueError("algorithm 'mpi' is the library's own: it has no schedule here to draw")
+        groups = None if arguments.groups is None else parse_groups(arguments.groups)
+        given = {"root": arguments.root, "chunks": arguments.chunks, "groups": groups, "outer": arguments.outer}
+        known = {name: value for name, value in given.items() if value is not None}
+        algorithm = algorithm_named(arguments.collective, arguments.algorithm).given(**known)
+        algorithm.check(arguments.ranks)
+        text = draw_text(algorithm, arguments.ranks)
+        picture = draw_svg(algorithm, arguments.ranks) if arguments.svg else ""
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if arguments.svg:
+        try:
+            arguments.svg.write_text(picture, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{arguments.svg}: {error.strerror or error}") from None
+        say(f"ringbench: the picture is in {arguments.svg}")
+    sys.stdout.write(text)
     return 0
 
 
@@ -552,4 +603,5 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "fit": _fit,
     "verify": _verify,
     "list": _list,
+    "draw": _draw,
 }

@@ -14,6 +14,17 @@ import numpy as np
 
 from ringbench.runtime.arrays import NumpyBackend, check_layout
 
+#: The operations, spelled out once more.
+KERNELS: dict[str, Callable[..., object]] = {
+    "sum": np.add,
+    "average": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "land": np.logical_and,
+    "lor": np.logical_or,
+}
+
 Host = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -111,9 +122,9 @@ class FakeCudaBackend:
         return isinstance(array, CudaArray)
 
     def empty(self, count: int, dtype: str) -> CudaArray:
-        """Allocate, filled with bytes that are NaN as floats and no small number as integers."""
+        """Allocate, filled with bytes that are NaN as floats and no small number as integers (True as bool)."""
         memory = NumpyBackend().empty(count, dtype)
-        memory.view(np.uint8).fill(0xFF)
+        memory.view(np.uint8).fill(1 if dtype == "bool" else 0xFF)
         return CudaArray(self, memory)
 
     def extent(self, array: CudaArray) -> tuple[int, int]:
@@ -125,9 +136,16 @@ class FakeCudaBackend:
     def flat(self, array: CudaArray) -> CudaArray:
         return array.reshape(-1)
 
-    def add(self, one: CudaArray, other: CudaArray, out: CudaArray) -> None:
-        a, b, c = _memories(one, other, out)
-        self.launch("add", lambda: np.add(a, b, c))
+    def kernel(self, op: str) -> Callable[..., object]:
+        """Return what queues the operation under its name."""
+        function = KERNELS[op]
+
+        def reduce(one: CudaArray, other: CudaArray, out: CudaArray) -> None:
+            a, b, c = _memories(one, other, out)
+            self.launch(op, lambda: function(a, b, out=c))
+
+        reduce.__name__ = op
+        return reduce
 
     def copy(self, dest: CudaArray, source: CudaArray) -> None:
         to, of = _memories(dest, source)
@@ -135,7 +153,13 @@ class FakeCudaBackend:
 
     def divide(self, array: CudaArray, divisor: int) -> None:
         (memory,) = _memories(array)
-        self.launch("divide", lambda: np.divide(memory, memory.dtype.type(divisor), memory))
+        parts = (memory.real, memory.imag) if memory.dtype.kind == "c" else (memory,)
+
+        def kernel() -> None:
+            for part in parts:
+                np.divide(part, part.dtype.type(divisor), out=part)
+
+        self.launch("divide", kernel)
 
     def synchronize(self) -> None:
         """Let all kernels take effect, in the order of their start."""

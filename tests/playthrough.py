@@ -54,7 +54,7 @@ class Layout:
     def memory(self, rank: int, value: Callable[[int, int], Any]) -> Memory:
         start: list[Any] = [None] * self.count
         for block in range(self.nblocks):
-            if self.collective.brings(rank, block):
+            if self.collective.brings(rank, block, self.algorithm.root):
                 for index in range(self.offsets[block], self.offsets[block + 1]):
                     start[index] = value(rank, index)
         return {"work": start, "original": list(start), "temp": [None] * self.temp_offsets[-1]}
@@ -63,12 +63,21 @@ class Layout:
         """Return the right result of one rank by element."""
         right = {}
         for block in range(self.nblocks):
-            if self.collective.gets(rank, block):
-                owner = self.collective.owner(block)
-                ranks = range(self.nranks) if owner is None else [owner]
+            if self.collective.gets(rank, block, self.algorithm.root):
                 for index in range(self.offsets[block], self.offsets[block + 1]):
-                    right[index] = sum(value(contributor, index) for contributor in ranks)
+                    right[index] = self._right(rank, block, index, value)
         return right
+
+    def _right(self, rank: int, block: int, index: int, value: Callable[[int, int], Any]) -> Any:
+        """Say what an element must be, from the definition of each collective in MPI alone."""
+        if self.collective.name == "bcast":
+            return value(self.algorithm.root, index)
+        if self.collective.name == "allgather":
+            return value(block, index)
+        if self.collective.name == "alltoall":  # all blocks are of one size
+            return value(block, index - self.offsets[block] + self.offsets[rank])
+        assert self.collective.reduces
+        return sum(value(contributor, index) for contributor in range(self.nranks))
 
 
 class _Elements(Observer):
@@ -172,8 +181,13 @@ class _Rank:
         assert self.step is not None
         if not self.step.combine and len(set(self.receiving)) < len(self.receiving):
             raise WrongError("two parts of a message land in one place")
-        if not self.step.combine and set(self.receiving) & set(self.sending or ()):
+        if not self.step.combine and set(self.receiving) & set(self.sending or ()) and not self.exchanges():
             raise WrongError("sends and receives the same memory")
+
+    def exchanges(self) -> bool:
+        """Say whether a step sends just what it overwrites, in the same order: then what arrives can be kept apart."""
+        assert self.step is not None
+        return self.layout.elements(self.step.send) == self.layout.elements(self.step.recv)
 
     def land(self) -> None:
         """Store what has arrived, then go on."""
@@ -227,12 +241,14 @@ def fault(algorithm: Algorithm, nranks: int) -> str | None:
     cut: list[tuple[int, int | None]] = [(3 * nblocks + 1, 2), (10 * nblocks, 1)]
     try:
         for count, segment in whole + cut if algorithm.segmentable else whole:
+            if collective_named(algorithm.collective).transposes:
+                count = -(-count // nranks) * nranks
             layout = Layout(algorithm, nranks, count)
             for divisor in (1, nranks) if scales or algorithm.scales else (1,):
                 wrong = _wrong_element(layout, programs, segment, divisor)
                 if wrong:
                     return wrong
-        if algorithm.identical_bits:
+        if algorithm.identical_bits and not collective_named(algorithm.collective).transposes:
             return _differing_bits(Layout(algorithm, nranks, 10 * nblocks), programs)
     except WrongError as error:
         return str(error)

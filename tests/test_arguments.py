@@ -77,11 +77,43 @@ def test_every_setting_has_an_option_that_is_not_set_unless_it_is_said(command: 
         (("--time-budget", "1e-3"), 0.001),
         (("--max-samples", "12"), 12),
         (("--seed", "0"), 0),
+        (("--root", "3"), 3),
+        (("--chunks", "16"), 16),
+        (("--groups", "0,2/1,3"), "0,2/1,3"),
+        (("--outer", "rabenseifner"), "rabenseifner"),
+        (("--choose-from", "results/laptop"), "results/laptop"),
+        (("--limit",), True),
     ],
 )
 def test_values(words: tuple[str, ...], wanted: object) -> None:
     found = value(*words)
     assert found == pytest.approx(wanted) if isinstance(wanted, float) else found == wanted
+
+
+def test_what_is_drawn() -> None:
+    found = parsed("draw", "bcast", "chain", "-n", "6", "--root", "2", "--chunks", "3", "--svg", "a.svg")
+    assert (found.collective, found.algorithm, found.ranks, found.svg) == ("bcast", "chain", 6, Path("a.svg"))
+    assert (found.root, found.chunks, found.groups, found.outer) == (2, 3, None, None)
+    assert parsed("draw", "allreduce", "ring").ranks == 4
+    assert parsed("draw", "allreduce", "hierarchical", "--groups", "0/1").groups == "0/1"
+
+
+def test_every_command_that_takes_settings_takes_the_arguments_of_schedules() -> None:
+    texts = {name: " ".join(parser.format_help().split()) for name, parser in subparsers().items()}
+    for option in ("--root", "--chunks", "--groups", "--outer"):
+        assert {name for name, text in texts.items() if option in text} == {"run", "sweep", "draw"}
+    for option in ("--choose-from", "--limit"):
+        assert {name for name, text in texts.items() if f"{option} " in text or f"{option}]" in text} == {
+            "run",
+            "sweep",
+        }
+
+
+def test_lists_have_a_format_of_their_own() -> None:
+    for name in ("text", "markdown", "json"):
+        assert parsed("list", "--format", name).format == name
+    with pytest.raises(UsageError, match="invalid choice: 'csv'"):
+        parsed("list", "--format", "csv")
 
 
 def test_options_of_a_sweep() -> None:
@@ -131,6 +163,15 @@ def test_formats(format: str) -> None:
         (("run", "--seed", "²"), "argument --seed: malformed number"),
         (("sweep", "--ranks", "0"), "argument --ranks: malformed rank count '0'"),
         (("sweep", "--job-limit", "inf"), "argument --job-limit: malformed time 'inf'"),
+        (("run", "--root=-1"), "argument --root: malformed number '-1': a whole number is needed"),
+        (("run", "--root", ""), "argument --root: malformed number ''"),
+        (("run", "--chunks", "few"), "argument --chunks: malformed number 'few'"),
+        (("run", "--groups", "0,1/a"), "argument --groups: malformed groups '0,1/a': must be as in 0,1/2,3"),
+        (("sweep", "--groups", "0/-1"), "argument --groups: malformed groups '0/-1': ranks are not negative"),
+        (("run", "--limit=yes"), "argument --limit: ignored explicit argument 'yes'"),
+        (("draw", "allreduce"), "ALGORITHM"),
+        (("draw", "allreduce", "ring", "-n", "four"), "argument -n/--ranks: malformed number 'four'"),
+        (("draw", "allreduce", "ring", "--groups", ""), "argument --groups: malformed groups ''"),
         (("table",), "RUN"),
         (("table", "r", "--format", "xml"), "invalid choice: 'xml'"),
         (("verify", "--max-ranks", "many"), "argument --max-ranks: malformed number 'many'"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringbench.schedule.blocks import block_offsets, block_sizes
+from ringbench.schedule.blocks import block_offset, block_offsets, block_sizes
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,11 @@ def test_blocks_tile_the_vector_evenly_with_the_larger_ones_first() -> None:
 def test_impossible_cuts_are_refused_by_value(count: int, nblocks: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         block_offsets(count, nblocks)
+
+
+def test_one_offset_is_known_without_the_others() -> None:
+    for nblocks in range(1, 20):
+        for count in range(60):
+            offsets = block_offsets(count, nblocks)
+            assert [block_offset(count, nblocks, block) for block in range(nblocks + 1)] == offsets
+    assert block_offset(10**30, 10**15, 10**15 - 1) == 10**30 - 10**15

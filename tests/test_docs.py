@@ -20,6 +20,7 @@ from ringbench.schedule.registry import algorithm_named, algorithms
 from ringbench.schedule.verify import verify
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+ALGORITHMS = (ROOT / "ALGORITHMS.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 #: Commands that run elsewhere, and where: the test suite cannot start itself, and it has no Slurm.
@@ -79,8 +80,12 @@ def test_python_of_readme_runs(mpi: Mpi, tmp_path: Path) -> None:
 
 def test_figures_of_readme_are_those_of_results() -> None:
     """A table stands under the command that prints it: ``<!-- ringbench ... -->`` and then its whole output."""
-    found = re.findall(r"<!-- (ringbench .*?) -->\n\n(.*?)\n<!-- end -->", README, flags=re.DOTALL)
-    assert found
+    found = [
+        table
+        for page in (README, ALGORITHMS)
+        for table in re.findall(r"<!-- (ringbench .*?) -->\n\n(.*?)\n<!-- end -->", page, flags=re.DOTALL)
+    ]
+    assert len(found) > 2
     for line, table in found:
         words = [sys.executable, "-m", *shlex.split(line)]
         shown = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode()

@@ -1,24 +1,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from importlib.util import find_spec
 from typing import Any
 
 import mpi4py
 import numpy as np
 import pytest
-from fakecuda import CudaArray, FakeCudaBackend
+from fakecuda import KERNELS, CudaArray, FakeCudaBackend
+from machine import brings, gets, own_block
 
 mpi4py.rc(initialize=False)  # its constants are enough
 
 from mpi4py import MPI  # noqa: E402
 
 import ringbench.collectives  # noqa: E402, F401  (registers the algorithms)
-from ringbench.runtime.arrays import NumpyBackend  # noqa: E402
+from ringbench.runtime.arrays import NumpyBackend, numpy_dtype  # noqa: E402
 from ringbench.runtime.compile import compile_program  # noqa: E402
+from ringbench.runtime.demands import ITEMSIZE  # noqa: E402
 from ringbench.runtime.execute import MPI_TYPES, TAG, Call, Plan, bind  # noqa: E402
-from ringbench.runtime.moves import Add, Copy, Divide, Exchange, Piece, Program  # noqa: E402
-from ringbench.schedule.blocks import block_offsets  # noqa: E402
+from ringbench.runtime.moves import Combine, Copy, Divide, Exchange, Piece, Program  # noqa: E402
+from ringbench.schedule.parameters import pairs  # noqa: E402
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms  # noqa: E402
 from ringbench.schedule.semantics import collective_named  # noqa: E402
 
@@ -86,46 +89,87 @@ def kinds(calls: Sequence[Call]) -> list[str]:
     return [getattr(call, "__name__", "?") for call, _ in calls]
 
 
-def values(rank: int, count: int = COUNT) -> Any:
-    return np.arange(1, count + 1, dtype=np.float64) * (10 + 3 * rank * rank)  # no rank has the average
+def values(rank: int, count: int = COUNT, dtype: str = "float64") -> Any:
+    """Return what a rank brings: in float64 none has the average; else many places have one rank's value alone."""
+    if dtype == "float64":
+        return np.arange(1, count + 1) * (10.0 + 3 * rank * rank)
+    random = np.random.default_rng(rank)
+    if dtype == "bool":
+        return random.random(count) < 0.3
+    whole = random.integers(-9, 9, count)
+    return (whole + (1j * random.integers(1, 9, count) if dtype.startswith("complex") else 0)).astype(dtype)
 
 
 class Job:
-    """Hold one collective on all ranks, each with a device of its own, and inputs that a kernel is still to write."""
+    """Hold one collective on all ranks, each with a device of its own.
 
-    def __init__(self, algorithm: Algorithm, nranks: int, *, in_place: bool, average: bool, segment: int = COUNT):
-        self.collective, self.nranks = collective_named(algorithm.collective), nranks
-        self.average = average = average and self.collective.reduces  # as plan() does
-        self.offsets = block_offsets(COUNT, nranks)
+    Kernels are still to write the inputs, and before them something else into the whole buffer of each result.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        nranks: int,
+        *,
+        in_place: bool,
+        op: str = "sum",
+        dtype: str = "float64",
+        segment: int = COUNT,
+        count: int = COUNT,
+    ):
+        self.algorithm, self.nranks, self.op, self.dtype = algorithm, nranks, op, dtype
+        self.reduces = collective_named(algorithm.collective).reduces
+        average = self.reduces and op == "average"  # as plan() does
+        self.count = count = -(-count // nranks) * nranks if algorithm.collective == "alltoall" else count
         self.devices = [FakeCudaBackend() for _ in range(nranks)]
         self.calls: list[list[Call]] = []
         self.results: list[CudaArray] = []
+        self.buffers: list[list[Any]] = []
         for rank, device in enumerate(self.devices):
             program = compile_program(
-                algorithm, rank, nranks, COUNT, in_place=in_place, average=average, segment=segment
+                algorithm, rank, nranks, count, in_place=in_place, average=average, segment=segment
             )
-            own = slice(None) if self.collective.reduces else slice(self.offsets[rank], self.offsets[rank + 1])
-            received = self.collective.recv_count(rank, nranks, COUNT)
-            result = device.empty(COUNT if in_place else received, "float64")
+            mine, yours = brings(algorithm, rank, nranks, count), gets(algorithm, rank, nranks, count)
+            received = yours.stop - (yours.start or 0)
+            result = device.empty(count if in_place else received, dtype)
             arrays = {"result": result}
-            part = result[own]
+            part = result[mine]
             if not in_place:
-                part = arrays["input"] = device.empty(len(values(rank)[own]), "float64")
-            self.calls.append(bind(program, Comm(), arrays, device, nranks))
+                part = arrays["input"] = device.empty(len(values(rank, count)[mine]), dtype)
+            self.calls.append(bind(program, Comm(), arrays, device, nranks, op))
             self.results.append(result[:received])
-            part[...] = device.from_host(values(rank)[own])
+            self.buffers.append([memory(array) for array in arrays.values()])
+            result[...] = 1
+            part[...] = device.from_host(values(rank, count, dtype)[mine])
 
     def right(self) -> bool:
-        """Run, and look at the results without waiting for anything."""
+        """Run, and look at the results without waiting for anything, and again when the device has come to rest."""
         play(self.calls)
+        found = self.as_they_are()
+        for device in self.devices:
+            device.synchronize()
+        return found and self.as_they_are()
+
+    def as_they_are(self) -> bool:
         return all(np.array_equal(memory(result), self.answer(rank)) for rank, result in enumerate(self.results))
 
     def answer(self, rank: int) -> Any:
-        if not self.collective.reduces:
-            return np.concatenate([values(r)[self.offsets[r] : self.offsets[r + 1]] for r in range(self.nranks)])
-        total = sum(values(r) for r in range(self.nranks)) / (self.nranks if self.average else 1)
-        whole = self.collective.name == "allreduce"
-        return total if whole else total[self.offsets[rank] : self.offsets[rank + 1]]
+        algorithm, nranks, count = self.algorithm, self.nranks, self.count
+        everybodys = [values(r, count, self.dtype) for r in range(nranks)]
+        if algorithm.collective == "bcast":
+            return everybodys[algorithm.root]
+        if not self.reduces:
+            blocks = range(nranks) if algorithm.collective == "allgather" else [rank] * nranks
+            return np.concatenate(
+                [own[own_block(block, nranks, count)] for own, block in zip(everybodys, blocks, strict=True)]
+            )
+        total = reduce(KERNELS[self.op], everybodys)
+        return (total / nranks if self.op == "average" else total)[gets(algorithm, rank, nranks, count)]
+
+
+def with_all(algorithm: Algorithm, nranks: int) -> Algorithm:
+    """Return an algorithm with arguments that make it do all that it can."""
+    return algorithm.given(root=nranks - 1, chunks=2, groups=pairs(nranks))
 
 
 every = pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
@@ -137,86 +181,146 @@ placements = pytest.mark.parametrize("in_place", [True, False], ids=["in", "out"
 
 def test_the_ring_waits_at_the_start_and_before_each_message_behind_a_kernel() -> None:
     ring = algorithm_named("allreduce", "ring")
-    calls = Job(ring, 3, in_place=True, average=False).calls[0]
-    first, second = ["synchronize", "Sendrecv", "add"], ["synchronize", "Sendrecv", "add"]
+    calls = Job(ring, 3, in_place=True, op="max").calls[0]
+    first, second = ["synchronize", "Sendrecv", "max"], ["synchronize", "Sendrecv", "max"]
     assert kinds(calls) == [*first, *second, "synchronize", "Sendrecv", "Sendrecv"]
-    calls = Job(ring, 3, in_place=False, average=True).calls[0]
+    calls = Job(ring, 3, in_place=False, op="average").calls[0]
+    first = second = ["synchronize", "Sendrecv", "average"]
     assert kinds(calls) == [*first, *second, "divide", "synchronize", "Sendrecv", "Sendrecv"]
 
 
 def test_what_ends_with_a_kernel_waits_at_the_end() -> None:
-    naive = Job(algorithm_named("allreduce", "naive"), 3, in_place=True, average=True).calls[0]
-    assert kinds(naive) == ["synchronize", "Sendrecv", "Sendrecv", "add", "add", "divide", "synchronize"]
-    gather = Job(algorithm_named("allgather", "ring"), 2, in_place=False, average=False).calls[0]
+    naive = Job(algorithm_named("allreduce", "naive"), 3, in_place=True, op="average").calls[0]
+    assert kinds(naive) == ["synchronize", "Sendrecv", "Sendrecv", "average", "average", "divide", "synchronize"]
+    gather = Job(algorithm_named("allgather", "ring"), 2, in_place=False).calls[0]
     assert kinds(gather) == ["synchronize", "Sendrecv", "copy", "synchronize"]
 
 
+def test_a_rank_that_only_takes_waits_once() -> None:
+    """Whatever was to be written there before must not come after the message."""
+    taker = Job(algorithm_named("bcast", "binomial"), 2, in_place=True).calls[1]
+    assert kinds(taker) == ["synchronize", "Sendrecv"]
+
+
 def test_each_segment_is_waited_for() -> None:
-    calls = Job(algorithm_named("allreduce", "ring"), 2, in_place=True, average=False, segment=3).calls[0]
-    assert kinds(calls) == ["synchronize", "Sendrecv", "add"] * 2 + ["synchronize", "Sendrecv", "Sendrecv"]
+    calls = Job(algorithm_named("allreduce", "ring"), 2, in_place=True, segment=3).calls[0]
+    assert kinds(calls) == ["synchronize", "Sendrecv", "sum"] * 2 + ["synchronize", "Sendrecv", "Sendrecv"]
+
+
+#: Each operation and each kind of dtype once.
+TYPES = [("sum", "float64"), ("average", "float64"), ("max", "float32"), ("lor", "bool"), ("prod", "complex64")]
 
 
 @every
 @placements
-@pytest.mark.parametrize("average", [False, True], ids=["sum", "average"])
-def test_results_are_there_without_waiting_any_further(algorithm: Algorithm, in_place: bool, average: bool) -> None:
+@pytest.mark.parametrize(("op", "dtype"), TYPES)
+def test_results_are_there_without_waiting_any_further(
+    algorithm: Algorithm, in_place: bool, op: str, dtype: str
+) -> None:
     for nranks in range(1, 6):
-        job = Job(algorithm, nranks, in_place=in_place, average=average)
-        assert job.right(), nranks
+        job = Job(with_all(algorithm, nranks), nranks, in_place=in_place, op=op, dtype=dtype)
+        play(job.calls)
+        assert job.as_they_are(), nranks
         assert [device.pending for device in job.devices] == [[]] * nranks
 
 
 @every
 @placements
-@pytest.mark.parametrize("nranks", [2, 3])
-def test_without_any_one_wait_the_result_is_wrong(algorithm: Algorithm, in_place: bool, nranks: int) -> None:
-    make = partial(Job, algorithm, nranks, in_place=in_place, average=True, segment=4)
-    waits = [(r, i) for r, calls in enumerate(make().calls) for i, kind in enumerate(kinds(calls)) if kind[0] == "s"]
-    assert len(waits) >= 2
+@pytest.mark.parametrize(("op", "dtype"), [("average", "float64"), ("lor", "bool"), ("min", "float32")])
+@pytest.mark.parametrize("nranks", [2, 3, 4])
+def test_without_any_one_wait_the_result_is_wrong(
+    algorithm: Algorithm, in_place: bool, op: str, dtype: str, nranks: int
+) -> None:
+    count = COUNT if dtype == "float64" else 30 * COUNT
+    make = partial(
+        Job, with_all(algorithm, nranks), nranks, in_place=in_place, op=op, dtype=dtype, segment=count // 3, count=count
+    )
+    waits = [
+        (r, i) for r, calls in enumerate(make().calls) for i, kind in enumerate(kinds(calls)) if kind == "synchronize"
+    ]
+    assert len(waits) >= nranks
+    some = 0
     for rank, index in waits:
         job = make()
+        needed = is_needed(job, rank, index)
         assert kinds([job.calls[rank].pop(index)]) == ["synchronize"]
-        if index == 0 and job.calls[rank][0][1][1] == MPI.PROC_NULL:
-            continue  # what only arrives, in scratch, may do so while the input is still being written
-        assert not job.right(), (rank, index)
+        assert job.right() == (not needed), (rank, index)
+        some += needed
+    assert some >= nranks
+
+
+def is_needed(job: Job, rank: int, index: int) -> bool:
+    """Say whether a message behind a wait touches what kernels before it write, or overwrites what they read.
+
+    A wait stands before every message that follows a kernel, even where these have nothing to do with each other.
+    """
+    calls = job.calls[rank]
+    waits = [i for i, kind in enumerate(kinds(calls)) if kind == "synchronize"]
+    before = max((i for i in waits if i < index), default=-1)
+    after = min((i for i in waits if i > index), default=len(calls))
+    written, read = list[Any](), list[Any]()
+    if before < 0:
+        written += job.buffers[rank]  # by the caller
+    for call, arguments in calls[before + 1 : index]:
+        if not is_message((call, arguments)):
+            arrays = [memory(argument) for argument in arguments if isinstance(argument, CudaArray)]
+            out = 0 if call in (job.devices[rank].copy, job.devices[rank].divide) else -1
+            written.append(arrays[out])
+            read += arrays
+    if after == len(calls) and any(np.may_share_memory(array, memory(job.results[rank])) for array in written):
+        return True
+    for message in filter(is_message, calls[index:after]):
+        sent, received = (memory(spec[0]) if spec else np.empty(0) for spec in (message[1][0], message[1][3]))
+        if any(np.may_share_memory(array, sent) for array in written):
+            return True
+        if any(np.may_share_memory(array, received) for array in [*written, *read]):
+            return True
+    return False
 
 
 def test_the_host_waits_for_nothing() -> None:
     for algorithm in algorithms():
-        program = compile_program(algorithm, 0, 3, COUNT, in_place=True, average=True)
-        calls = bind(program, Comm(), {"result": np.zeros(COUNT)}, NumpyBackend(), 3)
+        program = compile_program(with_all(algorithm, 3), 0, 3, 12, in_place=True, average=True)
+        calls = bind(program, Comm(), {"result": np.zeros(12)}, NumpyBackend(), 3)
         assert "synchronize" not in kinds(calls)
 
 
 # Binding.
 
 
+DTYPES = [dtype for dtype in sorted(MPI_TYPES) if dtype != "bfloat16" or find_spec("ml_dtypes")]
+
+
 def bound(
-    *moves: Exchange | Add | Copy | Divide, dtype: str = "float32", nranks: int = 4, count: int = 8
+    *moves: Exchange | Combine | Copy | Divide,
+    dtype: str = "float32",
+    nranks: int = 4,
+    count: int = 8,
+    op: str = "sum",
 ) -> tuple[Any, list[Call]]:
-    result = np.arange(count, dtype=dtype)
+    result = np.arange(count).astype(numpy_dtype(dtype))
     program = Program(moves=moves, scratch={"temp": count}, sent=0, segment=9)
-    return result, bind(program, Comm(), {"result": result}, NumpyBackend(), nranks)
+    return result, bind(program, Comm(), {"result": result}, NumpyBackend(), nranks, op)
 
 
 def seen(spec: list[Any], dtype: str) -> Any:
     """Return the array behind what mpi4py is given."""
     buffer, count, datatype = spec
-    array = np.frombuffer(buffer, dtype=dtype)
+    array = np.frombuffer(buffer, dtype=np.uint8).view(numpy_dtype(dtype))
     assert (array.size, datatype) == (count, MPI_TYPES[dtype])
     return array
 
 
-@pytest.mark.parametrize("dtype", sorted(MPI_TYPES))
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_message_has_views_counts_types_and_peers(dtype: str) -> None:
     result, calls = bound(Exchange(Piece("result", 1, 3), 5, Piece("temp", 0, 4), 6), dtype=dtype)
     ((call, (send, dest, sendtag, recv, source, recvtag)),) = calls
     assert is_message((call, ()))
     assert (dest, source, sendtag, recvtag) == (5, 6, TAG, TAG)
     assert np.shares_memory(seen(send, dtype), result)
-    assert seen(send, dtype).tolist() == [1, 2]
-    result[1] = 9
-    assert seen(send, dtype).tolist() == [9, 2]
+    assert seen(send, dtype).tolist() == result[1:3].tolist()
+    result[1] = 0
+    assert seen(send, dtype).tolist() == [0, result[2]]
     assert seen(recv, dtype).size == 4
     seen(recv, dtype)[...] = 1  # may be written
 
@@ -233,7 +337,7 @@ def test_kernels_are_numpys_own_on_views() -> None:
     half = 5
     result, calls = bound(
         Copy(Piece("result", half, 2 * half), Piece("temp", 1, half + 1)),
-        Add(Piece("result", 0, half), Piece("temp", 1, half + 1), Piece("result", 0, half)),
+        Combine(Piece("result", 0, half), Piece("temp", 1, half + 1), Piece("result", 0, half)),
         Divide(Piece("result", 0, 2)),
         count=2 * half,
     )
@@ -244,18 +348,50 @@ def test_kernels_are_numpys_own_on_views() -> None:
     assert result.tolist()[half - 1 :] == [3 * half - 2, *range(half, 2 * half)]
 
 
-@pytest.mark.parametrize("dtype", sorted(MPI_TYPES))
-def test_a_single_element_is_added_by_mpi_and_only_onto_itself(dtype: str) -> None:
-    most = 1
-    one, other, elsewhere = Piece("result", 0, most), Piece("temp", 0, most), Piece("result", most, 2 * most)
-    result, calls = bound(Add(one, other, one), Add(one, other, elsewhere), dtype=dtype, count=2 * most)
+def test_every_dtype_can_be_moved() -> None:
+    assert set(MPI_TYPES) == set(ITEMSIZE)
+
+
+ONE, OTHER, ELSEWHERE = Piece("result", 0, 1), Piece("temp", 0, 1), Piece("result", 1, 2)
+
+
+@pytest.mark.parametrize("op", ["sum", "average"])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype not in ("float16", "bfloat16", "bool")])
+def test_a_single_element_is_added_by_mpi_and_only_onto_itself(dtype: str, op: str) -> None:
+    result, calls = bound(Combine(ONE, OTHER, ONE), Combine(ONE, OTHER, ELSEWHERE), dtype=dtype, count=2, op=op)
     assert [call for call, _ in calls] == [MPI.SUM.Reduce_local, np.add]
     arrived, out = calls[0][1]
     assert np.shares_memory(seen(out, dtype), result)
     assert not np.shares_memory(seen(arrived, dtype), result)
-    more = Piece("result", 0, most + 1)
-    _, calls = bound(Add(more, Piece("temp", 0, most + 1), more), dtype=dtype, count=2 * most)
+    more = Piece("result", 0, 2)
+    _, calls = bound(Combine(more, Piece("temp", 0, 2), more), dtype=dtype, count=2, op=op)
     assert [call for call, _ in calls] == [np.add]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "kernel"),
+    [
+        ("float16", "sum", np.add),  # what MPI moves them as is no number
+        ("float32", "prod", np.multiply),
+        ("bool", "lor", np.logical_or),
+        ("int8", "land", np.logical_and),
+    ],
+)
+def test_a_single_element_of_what_mpi_would_not_add_is_reduced_as_others_are(dtype: str, op: str, kernel: Any) -> None:
+    _, calls = bound(Combine(ONE, OTHER, ONE), dtype=dtype, count=2, op=op)
+    assert [call for call, _ in calls] == [kernel]
+
+
+@pytest.mark.parametrize(("op", "right"), [("min", [0, 1, 2]), ("max", [4, 5, 6]), ("prod", [0, 5, 12])])
+def test_the_operation_is_that_of_the_collective(op: str, right: list[int]) -> None:
+    result, calls = bound(
+        Copy(Piece("result", 4, 7), Piece("temp", 0, 3)),
+        Combine(Piece("result", 0, 3), Piece("temp", 0, 3), Piece("result", 0, 3)),
+        op=op,
+    )
+    for call, arguments in calls:
+        call(*arguments)
+    assert result.tolist() == [*right, 3, 4, 5, 6, 7]
 
 
 def test_tags_are_below_the_smallest_limit_of_mpi() -> None:
@@ -269,7 +405,7 @@ def test_a_plan_makes_its_calls_in_order_each_time() -> None:
     plan()
     assert seen == [1, 2, 1, 2]
     assert (plan.collective, plan.algorithm, plan.in_place) == ("allreduce", "ring", True)
-    assert (plan.bytes_sent, plan.segment_nbytes) == (7, None)
+    assert (plan.bytes_sent, plan.segment_nbytes, plan.remark, plan.steps) == (7, None, None, ())
 
 
 # The stand-in itself.
@@ -279,12 +415,12 @@ def test_the_device_is_late_and_says_what_it_did() -> None:
     device = FakeCudaBackend()
     array = device.empty(4, "float32")
     array[...] = 3
-    device.add(array, array, array)
+    device.kernel("sum")(array, array, array)
     device.divide(array[:2], 4)
     assert np.isnan(memory(array)).all()
     device.synchronize()
     assert memory(array).tolist() == [1.5, 1.5, 6, 6]
-    assert device.events == ["fill", "add", "divide", "synchronize"]
+    assert device.events == ["fill", "sum", "divide", "synchronize"]
 
 
 def test_numpy_does_not_take_arrays_of_the_device() -> None:
@@ -294,7 +430,7 @@ def test_numpy_does_not_take_arrays_of_the_device() -> None:
     for take in takers:
         with pytest.raises(TypeError):
             take(array)
-    for kernel in (device.copy, partial(device.add, array)):
+    for kernel in (device.copy, partial(device.kernel("max"), array)):
         with pytest.raises(TypeError, match="not a ndarray"):
             kernel(array, np.ones(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="3 float64"):

@@ -10,7 +10,7 @@ from ringbench.model import fit
 from ringbench.model.fit import Fit, fit_rows, relative_least_squares
 from ringbench.records.row import Row
 from ringbench.schedule.cost import cost
-from ringbench.schedule.registry import algorithm_named
+from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 
 SIZES = (8, 64, 1024, 8192, 65536, 2**20, 2**24)
 FIELDS = [
@@ -40,7 +40,7 @@ def row(algorithm: str, nranks: int, nbytes: int, time: float, **changes: Any) -
 
 def priced(algorithm: str, nranks: int, nbytes: int, alpha: float, beta: float, **changes: Any) -> Row:
     """Return a row that takes exactly what the schedule costs."""
-    counted = cost(algorithm_named("allreduce", algorithm), nranks, nbytes // 4)
+    counted = cost(algorithm_named(changes.get("collective", "allreduce"), algorithm), nranks, nbytes // 4)
     return row(algorithm, nranks, nbytes, counted.rounds * alpha + counted.critical_sent * 4 * beta, **changes)
 
 
@@ -197,9 +197,31 @@ def test_launches_are_points_of_their_own() -> None:
     assert only(rows).points == 21
 
 
-def test_an_unregistered_name_or_collective_is_a_call() -> None:
-    rows = [row("pairwise", 4, nbytes, 1e-6 + nbytes * 1e-9, collective="alltoall") for nbytes in SIZES]
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [("allreduce", "zigzag"), ("allreduce", "auto"), ("allreduce", "mpi"), ("alltoall", "ring")],
+)
+def test_a_name_that_is_no_schedule_is_a_call(collective: str, algorithm: str) -> None:
+    rows = [row(algorithm, 4, nbytes, 1e-6 + nbytes * 1e-9, collective=collective) for nbytes in SIZES]
     assert only(rows).basis == "call"
+
+
+@pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+def test_every_schedule_that_is_one_for_all_sizes_gives_back_the_link(algorithm: Algorithm) -> None:
+    """A pipeline's chunks go by the size, and nodes are found by MPI: what ran is not known from the row."""
+    sizes = (480, 48_000, 480_000, 4_800_000)  # whole blocks for 2 to 6 ranks
+    varying = {"chunks", "groups"} & dict(algorithm.arguments).keys()
+    rows = [
+        priced(algorithm.name, nranks, nbytes, 3e-6, 0.5e-9, collective=algorithm.collective)
+        for nranks in (2, 4, 5, 6)
+        for nbytes in sizes
+    ]
+    segments = fit_rows(rows).segments
+    assert {fit.basis for fit in segments} == {"call" if varying else "link"}
+    if not varying:
+        (fit,) = segments
+        assert fit.alpha_s == pytest.approx(3e-6, rel=1e-6)
+        assert fit.beta_s_per_byte == pytest.approx(0.5e-9, rel=1e-6)
 
 
 def test_what_is_left_out_is_counted() -> None:

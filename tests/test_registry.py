@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 import ringbench.collectives  # noqa: F401  (registers the algorithms)
 from ringbench.schedule import registry
 from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named, algorithms, register
+from ringbench.schedule.semantics import COLLECTIVES
 from ringbench.schedule.step import Operations, Step, combine, original, scale, work
 
 
@@ -24,8 +26,10 @@ def exchange(rank: int, nranks: int) -> Operations:
     yield Step(dest=1 - rank, send=work(0), source=1 - rank, recv=work(0), combine=True)
 
 
-def add(collective: str, name: str) -> Algorithm:
-    decorate = register(collective, name, blocks=lambda nranks: 1, rounds=lambda nranks: 1, sent=lambda nranks: 1)
+def add(collective: str, name: str, **more: Any) -> Algorithm:
+    decorate = register(
+        collective, name, blocks=lambda nranks: 1, rounds=lambda nranks: 1, sent=lambda nranks: 1, **more
+    )
     assert decorate(exchange) is exchange
     return algorithm_named(collective, name)
 
@@ -72,6 +76,136 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         add("gossip", "swap")
 
 
+# Arguments.
+
+
+def pipelined(rank: int, nranks: int, chunks: int = 1, root: int = 0) -> Operations:
+    """Hand chunks down. Nobody 1999."""
+    for chunk in range(chunks):
+        if rank == root:
+            yield Step(dest=1 - rank, send=work(chunk))
+        else:
+            yield Step(source=root, recv=work(chunk))
+
+
+@pytest.fixture
+def pipeline(empty: None) -> Algorithm:
+    register(
+        "bcast",
+        "pipeline",
+        blocks=lambda nranks, chunks: chunks,
+        rounds=lambda nranks, chunks: chunks,
+        sent=lambda nranks: 1,
+        remark=lambda nranks, root: f"from {root} of {nranks}",
+        arguments=("root", "chunks"),
+    )(pipelined)
+    return algorithm_named("bcast", "pipeline")
+
+
+def test_arguments_have_values_from_the_start(pipeline: Algorithm) -> None:
+    assert pipeline.arguments == (("root", 0), ("chunks", 4))
+    assert pipeline.title == "bcast pipeline"
+    assert (pipeline.blocks(2), pipeline.rounds(2), pipeline.temp(2), pipeline.root) == (4, 4, 0, 0)
+    assert len(pipeline.operations(0, 2)) == 4
+
+
+def test_an_algorithm_is_given_other_values(pipeline: Algorithm) -> None:
+    given = pipeline.given(root=1, chunks=2)
+    assert given.arguments == (("root", 1), ("chunks", 2))
+    assert given.title == "bcast pipeline root=1 chunks=2"
+    assert (given.blocks(2), given.rounds(2), given.root, given.remark(2)) == (2, 2, 1, "from 1 of 2")
+    assert given.operations(1, 2) == [Step(dest=0, send=work(0)), Step(dest=0, send=work(1))]
+    assert pipeline.blocks(2) == 4  # as it was
+
+
+def test_an_algorithm_of_the_same_values_is_the_same(pipeline: Algorithm) -> None:
+    assert pipeline.given(root=1).given(chunks=2) is pipeline.given(chunks=2, root=1)
+    assert pipeline.given() is pipeline.given(root=0, chunks=4) is pipeline
+    assert pipeline.given(root=1).given(root=0) is pipeline
+
+
+def test_values_that_an_algorithm_does_not_take_are_left_out(pipeline: Algorithm) -> None:
+    assert pipeline.given(outer="ring", groups=((0, 1),)) is pipeline
+    assert add("allreduce", "swap").given(root=1).arguments == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [({"root": -1}, "root -1: must be a rank"), ({"chunks": 0}, "chunks 0: must be a number from 1 to 4096")],
+)
+def test_values_that_make_no_sense_are_refused(pipeline: Algorithm, values: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pipeline.given(**values)
+
+
+def test_a_root_that_is_no_rank_is_refused_before_anything_is_done(pipeline: Algorithm) -> None:
+    pipeline.given(root=2).check(3)
+    with pytest.raises(ValueError, match=r"^root 2: there are 2 ranks$"):
+        pipeline.given(root=2).check(2)
+    with pytest.raises(ValueError, match=r"^root 2: there are 2 ranks$"):
+        pipeline.given(root=2).operations(0, 2)
+    with pytest.raises(ValueError, match=r"^root 2: there are 1 ranks$"):
+        pipeline.given(root=2).operations(0, 1)
+
+
+def test_every_argument_is_varied_where_all_that_is_registered_has_to_be_proved(pipeline: Algorithm) -> None:
+    titles = ["", " root=2", " chunks=1", " chunks=2", " chunks=5"]
+    assert [variant.title for variant in pipeline.variants(3)] == [f"bcast pipeline{title}" for title in titles]
+    swap = add("allreduce", "swap")
+    assert swap.variants(3) == [swap]
+    assert [variant.root for variant in pipeline.variants(1)] == [0] * 4
+
+
+def test_what_runs_between_nodes_is_varied_where_there_are_nodes() -> None:
+    variants = algorithm_named("allreduce", "hierarchical").variants(6)
+    assert len(variants) == len(set(variants))
+    values = [dict(variant.arguments) for variant in variants]
+    outers = {value["outer"] for value in values if value["groups"] not in (None, (tuple(range(6)),))}
+    assert outers >= {"ring", "recursive_doubling", "naive", "rabenseifner", "double_binary_tree"}
+    # Chunks count where what runs between nodes has any.
+    chunked = {value["chunks"] for value in values if value["outer"] == "double_binary_tree" and value["groups"]}
+    assert chunked == {1, 2, 5}
+
+
+@pytest.mark.parametrize("collective", ["bcast", "reduce"])
+@pytest.mark.usefixtures("empty")
+def test_a_collective_with_a_root_needs_one(collective: str) -> None:
+    with pytest.raises(ValueError, match=f"^algorithm 'swap': {collective} needs the argument 'root'$"):
+        add(collective, "swap")
+    assert algorithms() == []
+
+
+@pytest.mark.usefixtures("empty")
+def test_an_unknown_argument_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^unknown argument 'colour' of a schedule; known: root, chunks"):
+        add("allreduce", "swap", arguments=("colour",))
+
+
+@pytest.mark.usefixtures("empty")
+def test_nothing_is_said_of_what_needs_no_remark() -> None:
+    assert add("allreduce", "swap").remark(4) is None
+
+
+def test_averages_and_reads_of_the_input_are_known_whatever_the_values() -> None:
+    """All variants of an algorithm divide by themselves or none does, so asking with the defaults is enough."""
+    for algorithm in algorithms():
+        for variant in algorithm.variants(6):
+            programs = [variant.operations(rank, 6) for rank in range(6)]
+            scaled = any(getattr(operation, "action", "") == "scale" for program in programs for operation in program)
+            assert scaled == algorithm.scales == variant.scales, variant.title
+    reading = {a.title for a in algorithms() if a.reads_original}
+    assert {"allreduce naive", "alltoall pairwise"} <= reading
+    assert not {"allreduce ring", "alltoall bruck"} & reading
+
+
+def test_formulas_are_written_for_the_docs() -> None:
+    for algorithm in algorithms():
+        rounds, sent = algorithm.formulas
+        assert rounds, algorithm.title
+        assert sent, algorithm.title
+        assert algorithm.exact or "at most" in rounds + sent or "groups" in dict(algorithm.arguments), algorithm.title
+
+
 @pytest.mark.usefixtures("empty")
 def test_one_rank_has_nothing_to_do() -> None:
     algorithm = add("allreduce", "swap")
@@ -98,6 +232,7 @@ def test_every_algorithm_has_a_line_that_says_what_it_is_and_where_it_is_from() 
     assert {("allreduce", "ring"), ("allreduce", "naive"), ("allreduce", "parameter_server")} <= {
         (algorithm.collective, algorithm.name) for algorithm in algorithms()
     }
+    assert {algorithm.collective for algorithm in algorithms()} == set(COLLECTIVES)
     for algorithm in algorithms():
         assert algorithm.summary.endswith("."), algorithm.name
         assert len(algorithm.summary) > 30, algorithm.name

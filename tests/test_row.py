@@ -42,6 +42,21 @@ def test_halves_of_an_allreduce_have_half_its_factor(collective: str) -> None:
     assert row(collective=collective).bandwidths()[1] == pytest.approx(0.75)
 
 
+@pytest.mark.parametrize(
+    ("collective", "factor"),
+    [
+        ("allreduce", 1.75),
+        ("reduce_scatter", 0.875),
+        ("allgather", 0.875),
+        ("alltoall", 0.875),
+        ("bcast", 1),
+        ("reduce", 1),
+    ],
+)
+def test_every_collective_has_its_factor(collective: str, factor: float) -> None:
+    assert row(collective=collective, nranks=8).bandwidths()[1] == pytest.approx(factor)
+
+
 def test_a_sample_is_the_slowest_rank() -> None:
     per_rank_ms = [1, 1, 1, 4]
     assert row(samples_s=(max(per_rank_ms) * MS,)).bandwidths()[0] == pytest.approx(0.25)
@@ -98,10 +113,34 @@ def test_a_wrong_row_keeps_its_times_and_enters_nothing() -> None:
 
 
 def test_cells_are_flat_and_carry_units() -> None:
-    cell = row(warnings=("noisy",)).table_cell()
+    cell = row(warnings=("noisy",), limit_s=1e-4, remark="2 nodes").table_cell()
     assert cell["warnings"] == ["noisy"]
     assert not any(isinstance(value, (dict, tuple)) for value in cell.values())
-    assert all(name.endswith(("_s", "_gb_per_s")) for name, value in cell.items() if isinstance(value, float))
+    units = ("_s", "_gb_per_s", "of_limit")  # the last has none
+    assert all(name.endswith(units) for name, value in cell.items() if isinstance(value, float))
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({"limit_s": 0.25 * MS}, 0.25),
+        ({"limit_s": 2 * MS}, 2.0),
+        ({"limit_s": None}, None),
+        ({"limit_s": 0.25 * MS, "wrong": 1}, None),
+        ({"limit_s": 0.25 * MS, "samples_s": ()}, None),
+        ({"limit_s": 0.25 * MS, "samples_s": (0.0,) * 7}, None),
+        ({"limit_s": 0.0}, None),
+    ],
+)
+def test_the_limit_is_shown_as_a_share_of_the_time(changes: dict[str, Any], share: float | None) -> None:
+    cell = row(**changes).table_cell()
+    assert cell["of_limit"] == (None if share is None else pytest.approx(share))
+    json.dumps(cell, allow_nan=False)
+
+
+def test_a_remark_stands_in_the_cell() -> None:
+    assert row().table_cell()["remark"] is None
+    assert row(remark="ring chosen; 4 chunks").table_cell()["remark"] == "ring chosen; 4 chunks"
 
 
 def test_the_key_tells_cells_apart_and_samples_do_not() -> None:
@@ -123,7 +162,15 @@ def test_the_key_tells_cells_apart_and_samples_do_not() -> None:
 
 
 def test_a_row_comes_back_from_json_as_it_was() -> None:
-    full = row(warmup_s=(5 * MS,), identical_bits=True, bytes_sent_max=12, stop="ci", warnings=("short", "noisy"))
+    full = row(
+        warmup_s=(5 * MS,),
+        identical_bits=True,
+        bytes_sent_max=12,
+        stop="ci",
+        remark="ring chosen",
+        limit_s=0.5 * MS,
+        warnings=("short", "noisy"),
+    )
     data = json.loads(json.dumps(full.to_json(), allow_nan=False))
     assert data["kind"] == "row"
     assert Row.from_json(data) == full
@@ -136,6 +183,30 @@ def test_fields_of_a_newer_version_are_ignored_and_missing_ones_named() -> None:
     assert Row.from_json({**data, "colour": "blue"}) == row()
     del data["nranks"]
     with pytest.raises(ValueError, match="nranks"):
+        Row.from_json(data)
+
+
+def test_rows_of_a_version_without_remarks_and_limits_are_read() -> None:
+    data = json.loads(json.dumps(row().to_json()))
+    del data["remark"], data["limit_s"]
+    assert Row.from_json(data) == row()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("remark", 3),
+        ("remark", ["a"]),
+        ("limit_s", "fast"),
+        ("limit_s", True),
+        ("limit_s", -1e-6),
+        ("limit_s", 1e13),
+        ("limit_s", [1e-6]),
+    ],
+)
+def test_a_remark_or_a_limit_of_another_kind_is_no_row(name: str, value: object) -> None:
+    data = {**json.loads(json.dumps(row().to_json())), name: value}
+    with pytest.raises(ValueError, match="not a row of a run: "):
         Row.from_json(data)
 
 

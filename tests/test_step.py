@@ -13,6 +13,7 @@ from ringbench.schedule.step import (
     copy,
     describe,
     original,
+    ranges,
     scale,
     spans,
     temp,
@@ -24,6 +25,40 @@ def test_a_span_counts_past_the_end_and_below_zero() -> None:
     assert block_numbers(work(3, 3), 4, 0) == [("work", 3), ("work", 0), ("work", 1)]
     assert block_numbers(work(-1), 4, 0) == [("work", 3)]
     assert block_numbers(original(9), 4, 0) == [("original", 1)]
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "found"),
+    [
+        (0, 4, ((0, 4),)),
+        (1, 3, ((1, 4),)),
+        (1, 4, ((1, 4), (0, 1))),
+        (3, 2, ((3, 4), (0, 1))),
+        (-1, 1, ((3, 4),)),
+        (-1, 2, ((3, 4), (0, 1))),
+        (9, 2, ((1, 3),)),
+        (2, 0, ()),
+    ],
+)
+def test_a_span_is_one_range_or_two_where_it_passes_the_end(
+    first: int, count: int, found: tuple[tuple[int, int], ...]
+) -> None:
+    assert ranges(work(first, count), 4) == found
+
+
+def test_ranges_are_the_blocks_of_a_span() -> None:
+    for size in range(1, 7):
+        for first in range(-size, 2 * size):
+            for count in range(size + 1):
+                found = [block for start, end in ranges(work(first, count), size) for block in range(start, end)]
+                assert found == [block for _, block in block_numbers(work(first, count), size, 0)]
+                assert found == [(first + k) % size for k in range(count)]
+
+
+def test_a_range_costs_no_more_for_a_million_blocks() -> None:
+    assert ranges(work(-5, 10**12), 10**12 + 1) == ((10**12 - 4, 10**12 + 1), (0, 10**12 - 5))
+    with pytest.raises(ValueError, match="work block 0: a span of 3 blocks where there are 2"):
+        ranges(work(0, 3), 2)
 
 
 def test_temp_wraps_at_its_own_length() -> None:

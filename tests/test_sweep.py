@@ -38,7 +38,7 @@ import json, os, sys, time
 words = sys.argv[1:]
 program = words[words.index("run") - 3 - ("-P" in words) :]
 program = [word for word in program if word != "-P"]
-told = dict(word[2:].split("=", 1) for word in program if word.startswith("--"))
+told = dict(word[2:].split("=", 1) for word in program if word.startswith("--") and "=" in word)
 names = ("OMP_NUM_THREADS", "OMPI_COMM_WORLD_SIZE")
 note = {"words": words, "program": program, "environ": {n: os.environ[n] for n in names if n in os.environ}}
 with open(os.environ["FAKE_LOG"], "a") as stream:
@@ -161,7 +161,8 @@ def test_one_job_for_each_rank_count_and_all_rows_in_one_file(bench: Bench) -> N
 
 
 def test_a_job_is_told_what_to_measure_and_how_far_the_sweep_is(bench: Bench) -> None:
-    settings = replace(SETTINGS, placement="both", dtype="float32", seed=3, min_samples=4)
+    settings = replace(SETTINGS, placement="both", dtype="float32", seed=3, min_samples=4, root=1, chunks=9)
+    settings = replace(settings, groups="0/1", outer="naive", choose_from="some/run", limit=True, op="max")
     bench.sweep((1, 2), settings)
     first, second = (asked(job["program"]) for job in bench.jobs)
     for arguments in (first, second):
@@ -313,6 +314,10 @@ def test_what_counts_as_there(bench: Bench) -> None:
     assert lacking(replace(one, placement="both"), *both, row(2, "ring", 8, in_place=False)) == (64,)
     gathered = [replace(found, collective="allgather", op="none") for found in both]
     assert lacking(replace(one, collective="allgather"), *gathered) == ()
+    assert lacking(replace(one, collective="alltoall"), *gathered) == (8, 64)
+    assert lacking(replace(one, algorithms=("auto",)), *both) == (8, 64)  # what it stood for is another question
+    chosen = [replace(found, algorithm="auto", remark="ring chosen") for found in both]
+    assert lacking(replace(one, algorithms=("auto",)), *chosen) == ()
 
 
 # Time.

@@ -143,11 +143,57 @@ def test_warnings_seen_are_explained_and_no_others() -> None:
     assert "unpinned" not in text
 
 
+def test_the_share_of_the_limit_is_shown_only_where_it_was_asked_for() -> None:
+    plain = render(cells(row(), row("mpi")), "table", "text")
+    assert "of_limit" not in plain
+    text = render(cells(row(limit_s=0.8e-4), row("mpi"), row("naive", wrong=1, limit_s=1e-5)), "table", "text")
+    heading = lines_with(text, "95% interval")[0]
+    assert heading.split()[-2:] == ["of_limit", "warn"]
+    assert lines_with(text, "64KiB  ring")[0].split()[-1] == "0.8000"
+    for name in ("mpi", "naive"):
+        assert lines_with(text, f"64KiB  {name}")[0].split()[-1] == "-", name
+    note = "of_limit: the bare Sendrecvs and additions of the steps, measured beside, / the time"
+    assert text.splitlines().count(note) == 1
+    markdown = render(cells(row(limit_s=0.8e-4)), "table", "markdown")
+    assert [name.strip() for name in markdown.splitlines()[2].split("|")][-3:-1] == ["of_limit", "warn"]
+
+
+def test_a_block_without_limits_beside_one_with_them_has_the_column_too() -> None:
+    text = render(cells(row(limit_s=0.5e-4), row(nranks=2)), "table", "text")
+    assert len(lines_with(text, "of_limit: ")) == 1
+    assert [line.split()[-1] for line in lines_with(text, "64KiB  ring")] == ["-", "0.5000"]
+
+
+def test_what_was_decided_is_said_once_for_neighbouring_sizes() -> None:
+    decided = {8: "swing chosen", 1024: "swing chosen", 65536: None, 2**20: "ring chosen", 2**24: "ring chosen"}
+    rows = [row("auto", n, remark=remark) for n, remark in decided.items()]
+    text = render(cells(*rows[::-1], row("ring", 8)), "table", "text")
+    assert lines_with(text, "chosen") == ["auto: swing chosen (8B to 1KiB); ring chosen (1MiB to 16MiB)"]
+    lines = text.splitlines()
+    after = lines.index("auto: swing chosen (8B to 1KiB); ring chosen (1MiB to 16MiB)")
+    assert lines[after - 1].startswith("auto: peak busbw ")  # right behind the summary of its algorithm
+    assert lines[after + 1].startswith("ring: ")
+    single = render(cells(row("auto", remark="ring chosen")), "table", "text")
+    assert lines_with(single, "chosen") == ["auto: ring chosen (64KiB)"]
+
+
+def test_each_algorithm_of_a_block_has_its_own_remark() -> None:
+    rows = [row("chain", 8, remark="1 chunks"), row("hierarchical", 8, remark="2 nodes of 2"), row("ring", 8)]
+    text = render(cells(*rows, row("chain", 8, remark="3 chunks", nranks=2)), "table", "text")
+    two, four = text.split("\n\n")
+    assert "chain: 3 chunks (8B)" in two.splitlines()
+    assert [line for line in four.splitlines() if line.endswith(" (8B)")] == [
+        "chain: 1 chunks (8B)",
+        "hierarchical: 2 nodes of 2 (8B)",
+    ]
+
+
 def test_text_of_a_table_fits_a_hundred_columns() -> None:
     warnings = ("oversubscribed", "unpinned")
     for name in ("mpi", "parameter_server", "hierarchical_leaders"):
         rows = [row(name, n, t, warnings=warnings, wrong=3) for n in (8, 2**20, 2**26 + 4) for t in (1.234e-7, 0.98)]
         rows += [row(name, n, n * 1.7e-9, reason="x" * 30, bytes_sent_max=n * 4 // 3) for n in (*SIZES, 2**30)]
+        rows += [row(name, remark="; ".join(["a remark of many words"] * 9))]
         text = render(cells(*rows), "table", "text")
         assert max(map(len, text.splitlines())) <= 100
         assert all(line == line.rstrip() for line in text.splitlines())
@@ -162,7 +208,10 @@ def test_bytes_sent_are_rounded_only_where_long() -> None:
 @pytest.mark.parametrize("kind", ["table", "compare", "fit"])
 def test_json_and_csv_hold_the_rows_as_they_are(kind: str) -> None:
     rows: list[Flat] = {
-        "table": cells(row(warnings=("noisy", "short")), row("mpi", wrong=2, reason='a "b", c')),
+        "table": cells(
+            row(warnings=("noisy", "short"), limit_s=1e-5, remark="swing chosen; 4 chunks"),
+            row("mpi", wrong=2, reason='a "b", c'),
+        ),
         "compare": [comparison(8, "faster"), comparison(64, "cannot tell", ratio=None, reason="mpi: wrong result")],
         "fit": fits(),
     }[kind]

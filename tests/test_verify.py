@@ -10,7 +10,7 @@ from playthrough import fault
 import ringbench.collectives
 import ringbench.schedule.verify
 from ringbench.schedule.blocks import block_offsets
-from ringbench.schedule.registry import Algorithm, algorithm_named
+from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 from ringbench.schedule.step import Local, Operations, Spans, Step, combine, copy, original, scale, spans, temp, work
 from ringbench.schedule.verify import ScheduleError, verify
 
@@ -38,7 +38,7 @@ def made(*programs: Program, collective: str = "allreduce", blocks: int = 1, nte
 def refused(algorithm: Algorithm, nranks: int, message: str) -> None:
     with pytest.raises(ScheduleError, match=message) as caught:
         verify(algorithm, nranks)
-    assert str(caught.value).startswith(f"{algorithm.collective} {algorithm.name}, {nranks} ranks: ")
+    assert str(caught.value).startswith(f"{algorithm.title}, {nranks} ranks: ")
 
 
 def send(dest: int, what: Spans = work(0)) -> Step:  # noqa: B008
@@ -169,6 +169,73 @@ def test_a_gathered_block_that_is_another_ranks() -> None:
     )
 
 
+# Roots, and blocks that change their number.
+
+
+def test_a_reduction_is_judged_at_its_root_only() -> None:
+    verify(made([add(1)], [send(0)], collective="reduce"), 2)
+    refused(made([send(1)], [add(0)], collective="reduce"), 2, "rank 0, round 1: block 0 ends wrong: it lacks rank 1")
+    rooted = algorithm_named("reduce", "binomial")
+    for root in range(5):
+        verify(rooted.given(root=root), 5)
+    elsewhere = replace(rooted.given(root=1), generator=lambda rank, nranks, root: rooted.generator(rank, nranks, 0))
+    refused(elsewhere, 5, "rank 1, round 1: block 0 ends wrong: it lacks ranks 0, 2, 3, 4")
+
+
+def test_a_broadcast_has_nothing_to_read_but_at_its_root() -> None:
+    verify(made([send(1)], [receive(0)], collective="bcast"), 2)
+    refused(
+        made([receive(1)], [send(0)], collective="bcast"), 2, "rank 1, round 0: reads block 0, which it has not got"
+    )
+    refused(made([], [], collective="bcast"), 2, "rank 1, round 0: reads block 0, which it has not got")
+    refused(made([add(1)], [send(0)], collective="bcast"), 2, "rank 1, round 0: reads block 0, which it has not got")
+    told: list[Program] = [[send(1), add(1)], [receive(0), send(0)]]
+    refused(made(*told, collective="bcast"), 2, "rank 0, round 1: block 0 counts rank 0 twice")
+
+
+def test_a_block_of_a_broadcast_that_is_another_one() -> None:
+    both: Program = [send(1, work(0, 2))]
+    refused(made(both, [receive(0, (work(1), work(0)))], collective="bcast", blocks=2), 2, "rank 0, round 0: sends")
+
+
+def traded(rank: int, mine: int | None = None) -> Program:
+    block = 1 - rank if mine is None else mine
+    return [Step(dest=1 - rank, send=work(block), source=1 - rank, recv=work(block))]
+
+
+def test_an_alltoall_ends_with_the_own_block_of_every_rank() -> None:
+    verify(made(traded(0), traded(1), collective="alltoall", blocks=2), 2)
+    stays = made([], [], collective="alltoall", blocks=2)
+    refused(stays, 2, "rank 0, round 0: block 1 ends wrong: it lacks rank 1")
+    wrong_one = made(traded(0), traded(1, 1), collective="alltoall", blocks=2)
+    refused(wrong_one, 2, "rank 0, round 1: block 1 ends wrong: it is not block 0 of rank 1")
+    assert fault(stays, 2)
+    assert fault(wrong_one, 2)
+    swapped: list[Program] = [
+        [*traded(rank), copy(work(0), temp(0)), copy(work(1), work(0)), copy(temp(0), work(1))] for rank in range(2)
+    ]
+    refused(
+        made(*swapped, collective="alltoall", blocks=2, ntemp=2),
+        2,
+        "rank 0, round 1: block 0 ends wrong: it lacks rank 0",
+    )
+
+
+def test_an_alltoall_may_move_blocks_to_other_numbers_but_not_to_fewer() -> None:
+    turned: Program = [copy(work(1, 2), temp(0, 2)), copy(temp(0, 2), work(1, 2))]
+    programs = [turned + traded(rank) for rank in range(2)]
+    verify(made(*programs, collective="alltoall", **TWO), 2)
+    refused(made(*programs, collective="reduce_scatter", **TWO), 2, r"copy of blocks 1\.\.0 to temp blocks 0\.\.1")
+    lost: list[Program] = [
+        [Step(dest=1 - rank, send=work(0, 2), source=1 - rank, recv=work(1 - rank))] for rank in range(2)
+    ]
+    refused(
+        made(*lost, collective="alltoall", blocks=2),
+        2,
+        r"sends blocks 0\.\.1 to rank \d, which receives it in round 0 as block \d",
+    )
+
+
 # Messages that do not meet.
 
 
@@ -244,9 +311,43 @@ def test_a_changed_input() -> None:
     refused(made([scale(original(0))], []), 2, "rank 0, round 0: changes original block 0")
 
 
-def test_a_block_that_is_sent_and_overwritten_in_one_step() -> None:
-    algorithm = made([swap(0, combine=False)], [swap(1, combine=False)])
+def around_two(rank: int, sent: Spans, received: Spans) -> Program:
+    """Return a step that overwrites, and what makes an allreduce of it: each block is swapped back, then added."""
+    step = Step(dest=1 - rank, send=sent, source=1 - rank, recv=received)
+    return [step, swap(rank, send=work(0, 2), recv=work(0, 2))]
+
+
+def test_blocks_that_change_places_in_one_step() -> None:
+    verify(made(around_two(0, work(0), work(0)), around_two(1, work(0), work(0)), blocks=2), 2)
+    whole, pieces = work(0, 2), (work(-2), work(3))  # the same blocks in the same order, said in two ways
+    verify(made(around_two(0, whole, pieces), around_two(1, pieces, whole), blocks=2), 2)
+    assert fault(made(around_two(0, whole, pieces), around_two(1, pieces, whole), blocks=2), 2) is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        ((work(0), work(1)), (work(0), temp(1))),
+        ((temp(0), work(1)), (work(0), work(1))),
+        ((work(0), temp(1)), (temp(0), temp(1))),
+    ],
+)
+def test_a_block_that_is_sent_and_overwritten_in_one_step(sent: Spans, received: Spans) -> None:
+    """Some of what is sent, but not all, is overwritten: whether it left in time would be chance."""
+    filled: Program = [copy(work(0, 2), temp(0, 2))]
+    programs = [filled + around_two(rank, sent, received) for rank in range(2)]
+    refused(made(*programs, **TWO), 2, r"rank \d, round 0: sends and receives (temp )?block [01] in one step")
+    assert fault(made(*programs, **TWO), 2) == "sends and receives the same memory"
+
+
+def test_an_alltoall_may_not_overwrite_another_block_that_it_sends() -> None:
+    """Where blocks of different numbers may meet, the same blocks in another order are not the same place."""
+    crossed: list[Program] = [
+        [Step(dest=1 - rank, send=work(0, 2), source=1 - rank, recv=(work(1), work(0)))] for rank in range(2)
+    ]
+    algorithm = made(*crossed, collective="alltoall", blocks=2)
     refused(algorithm, 2, r"rank \d, round 0: sends and receives block 0 in one step")
+    assert fault(algorithm, 2) == "sends and receives the same memory"
 
 
 def test_what_is_not_sent_may_be_overwritten() -> None:
@@ -428,6 +529,7 @@ def test_a_deadlock_that_needs_many_segments_is_found() -> None:
 def test_a_collective_with_one_block_for_each_rank_needs_as_many() -> None:
     refused(made([], [], collective="reduce_scatter"), 2, "1 blocks, but reduce_scatter has one for each rank")
     refused(made([], [], collective="allgather", blocks=3), 2, "3 blocks, but allgather has one for each rank")
+    refused(made([], [], collective="alltoall", blocks=4), 2, "4 blocks, but alltoall has one for each rank")
 
 
 @pytest.mark.parametrize("blocks", [0, -1])
@@ -517,8 +619,8 @@ def mutants(algorithm: Algorithm, nranks: int) -> Iterator[tuple[str, Algorithm]
     programs = [algorithm.operations(rank, nranks) for rank in range(nranks)]
 
     def mutant(changed: dict[int, Program]) -> Algorithm:
-        def generator(rank: int, size: int) -> Operations:
-            return changed.get(rank, programs[rank]) if size == nranks else algorithm.generator(rank, size)
+        def generator(rank: int, size: int, **values: Any) -> Operations:
+            return changed.get(rank, programs[rank]) if size == nranks else algorithm.generator(rank, size, **values)
 
         return replace(algorithm, generator=generator)
 
@@ -545,19 +647,12 @@ def refusal(algorithm: Algorithm, nranks: int) -> str | None:
 
 
 @pytest.mark.parametrize("nranks", [4, 5])
-@pytest.mark.parametrize(
-    ("collective", "name"),
-    [
-        ("allreduce", "ring"),
-        ("allreduce", "naive"),
-        ("allreduce", "parameter_server"),
-        ("reduce_scatter", "ring"),
-        ("allgather", "ring"),
-    ],
-)
-def test_mutants_are_refused_where_numbers_go_wrong_and_only_there(collective: str, name: str, nranks: int) -> None:
+@pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+def test_mutants_are_refused_where_numbers_go_wrong_and_only_there(algorithm: Algorithm, nranks: int) -> None:
     judged = {"right": 0, "wrong": 0}
-    for what, mutant in mutants(algorithm_named(collective, name), nranks):
+    chunks = 2 if algorithm.collective == "bcast" else 1
+    nodes = ((0, 2), (1, 3)) if nranks == 4 else ((0, 2, 4), (1, 3))
+    for what, mutant in mutants(algorithm.given(root=2, chunks=chunks, groups=nodes, outer="naive"), nranks):
         found = fault(mutant, nranks)
         judged["wrong" if found else "right"] += 1
         verdict = refusal(mutant, nranks)

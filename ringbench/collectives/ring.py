@@ -14,6 +14,7 @@ from ringbench.schedule.step import Operations, Step, scale, work
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: 2 * (nranks - 1),
     sent=lambda nranks: Fraction(2 * (nranks - 1), nranks),
+    formulas=("2(N-1)", "2(N-1)/N"),
 )
 def ring_allreduce(rank: int, nranks: int) -> Operations:
     """Reduce-scatter, then all-gather: the least bytes for any N. Patarasuk and Yuan 2009.
@@ -35,6 +36,7 @@ def ring_allreduce(rank: int, nranks: int) -> Operations:
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: nranks - 1,
     sent=lambda nranks: Fraction(nranks - 1, nranks),
+    formulas=("N-1", "(N-1)/N"),
 )
 def ring_reduce_scatter(rank: int, nranks: int) -> Operations:
     """Run the first half of the ring, shifted by one so that block i ends at rank i. Patarasuk and Yuan 2009."""
@@ -49,6 +51,7 @@ def ring_reduce_scatter(rank: int, nranks: int) -> Operations:
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: nranks - 1,
     sent=lambda nranks: Fraction(nranks - 1, nranks),
+    formulas=("N-1", "(N-1)/N"),
 )
 def ring_allgather(rank: int, nranks: int) -> Operations:
     """Hand every block once round the ring. Thakur, Rabenseifner and Gropp 2005."""

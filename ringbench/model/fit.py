@@ -16,7 +16,7 @@ import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.row import Row
 from ringbench.records.units import format_size
 from ringbench.schedule.cost import cost
-from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
+from ringbench.schedule.registry import Algorithm, algorithms
 
 MIN_SIZES = 3
 RESAMPLES = 1000
@@ -139,8 +139,10 @@ def _unfit(row: Row, include_oversubscribed: bool) -> str | None:
 
 
 def _schedule(row: Row) -> Algorithm | None:
-    known = {(algorithm.collective, algorithm.name) for algorithm in algorithms()}
-    return algorithm_named(row.collective, row.algorithm) if (row.collective, row.algorithm) in known else None
+    """Return the schedule of a row if it is one for all sizes: without chunks by the size, or nodes that were found."""
+    known = {(algorithm.collective, algorithm.name): algorithm for algorithm in algorithms()}
+    found = known.get((row.collective, row.algorithm))
+    return found if found and not {"chunks", "groups"} & dict(found.arguments).keys() else None
 
 
 def _group(row: Row) -> tuple[Any, ...]:

@@ -32,7 +32,8 @@ class Row:
     A sample is the maximum over ranks of the local duration after a barrier; ``warmup_s`` are the ones before, kept
     but counted nowhere. ``wrong`` counts wrong elements over all ranks and checks, None where nothing was checked.
     ``bytes_sent_max`` is what the busiest rank sends, None where the library does not say. ``stop`` says which rule
-    ended sampling: ``ci``, ``budget`` or ``max``. ``reason`` says why there are no samples.
+    ended sampling: ``ci``, ``budget`` or ``max``. ``reason`` says why there are no samples, ``remark`` what was decided
+    by size, by nodes or by ``auto``. ``limit_s`` is what the steps' bare Sendrecvs and reductions add up to.
     """
 
     collective: str
@@ -54,6 +55,8 @@ class Row:
     segment_nbytes: int | None = None
     stop: str | None = None
     reason: str | None = None
+    remark: str | None = None
+    limit_s: float | None = None
     warnings: tuple[str, ...] = ()
     estimand: str = "max over ranks of the local duration after a barrier"
 
@@ -115,6 +118,8 @@ class Row:
             "warnings": list(self.warnings),
             "reason": reason,
             "stop": self.stop,
+            "of_limit": self.limit_s / time if self.limit_s and time and not self.wrong else None,
+            "remark": self.remark,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +149,7 @@ class Row:
             value = getattr(row, name)
             if value is not None and (type(value) is not int or not 0 <= value < _LIMIT):
                 raise _not_a_row(name, value)
-        for name in ("wrong_detail", "reason"):
+        for name in ("wrong_detail", "reason", "remark"):
             value = getattr(row, name)
             if value is not None and not isinstance(value, str):
                 raise _not_a_row(name, value)
@@ -155,7 +160,8 @@ class Row:
                 raise _not_a_row(name, getattr(row, name))
         if (row.count == 0) != (row.nbytes == 0) or row.count > row.nbytes:
             raise _not_a_row("count", row.count)
-        for time in (*row.samples_s, *row.warmup_s):
+        bare = () if row.limit_s is None else (row.limit_s,)
+        for time in (*row.samples_s, *row.warmup_s, *bare):
             if isinstance(time, bool) or not isinstance(time, (int, float)) or not (time == 0 or 1e-12 < time < 1e12):
                 raise _not_a_row("a sample", time)
         return row

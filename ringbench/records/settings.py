@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ringbench.records.units import parse_ranks, parse_size, parse_sizes
+from ringbench.schedule.parameters import check_value, parse_groups
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,7 +29,9 @@ class Settings:
     ``sizes`` in bytes of the whole vector. Sampling of a cell ends when the 95 % interval of its median is narrower
     than ``precision`` times the median, after ``max_samples``, or when its share of ``time_budget_s`` is used up, but
     never before ``min_samples``. ``segment`` None means the measured default, 0 uncut;
-    ``thread_level`` is what MPI is started with.
+    ``thread_level`` is what MPI is started with. ``root``, ``chunks`` (None: by the size), ``groups`` (None: the nodes
+    that MPI finds; else as in ``0,1/2,3``) and ``outer`` are the arguments of those schedules that take them;
+    ``choose_from`` is the run that ``auto`` goes by (None: a rule); ``limit`` has the bare Sendrecv and addition timed.
     """
 
     collective: str = "allreduce"
@@ -40,6 +43,12 @@ class Settings:
     placement: str = "in"
     segment: int | None = None
     thread_level: str = "multiple"
+    root: int = 0
+    chunks: int | None = None
+    groups: str | None = None
+    outer: str = "ring"
+    choose_from: str | None = None
+    limit: bool = False
     precision: float = 0.05
     min_samples: int = 8
     max_samples: int = 1000
@@ -66,6 +75,11 @@ class Settings:
         for name, number in (("max samples", self.max_samples), ("warm-up", self.warmup)):
             if number > MAX_COUNT:
                 raise ValueError(f"{name} {number}: {MAX_COUNT} at most")
+        for name in ("root", "chunks", "outer"):
+            if getattr(self, name) is not None:
+                check_value(name, getattr(self, name))
+        if self.groups is not None:
+            check_value("groups", parse_groups(self.groups))
         if self.seed < 0:
             raise ValueError(f"seed {self.seed}: must not be negative")
 
@@ -91,8 +105,13 @@ class Settings:
             f"--warmup={self.warmup}",
             f"--time-budget={self.time_budget_s}",
             f"--seed={self.seed}",
+            f"--root={self.root}",
+            f"--outer={self.outer}",
         ]
-        return words if self.segment is None else [*words, f"--segment={self.segment}"]
+        for name in ("segment", "chunks", "groups", "choose_from"):
+            if getattr(self, name) is not None:
+                words.append(f"--{name.replace('_', '-')}={getattr(self, name)}")
+        return [*words, "--limit"] if self.limit else words
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings for provenance."""
@@ -123,11 +142,23 @@ def _ranks(value: object) -> tuple[int, ...]:
     return tuple(parse_ranks(",".join(map(str, value)) if isinstance(value, list) else str(value)))
 
 
+def _of_kind(name: str, kind: type) -> Callable[[object], object]:
+    def read(value: object) -> object:
+        if type(value) is not kind:
+            raise ValueError(f"{name} = {value!r}: must be a {kind.__name__}")
+        return value
+
+    return read
+
+
 _READERS: dict[str, Callable[[object], object]] = {
     "algorithms": lambda value: parse_names(value, "algorithms"),
     "sizes": _sizes,
     "ranks": _ranks,
     "segment": lambda value: parse_size(str(value)),
+    "chunks": _of_kind("chunks", int),
+    "groups": _of_kind("groups", str),
+    "choose_from": _of_kind("choose_from", str),
 }
 
 

@@ -98,6 +98,8 @@ def _csv_field(value: Any) -> Any:
 
 def _blocks(rows: Sequence[Flat], kind: str, *, markdown: bool) -> str:
     keys, heading, order, columns, closing = _BLOCKS[kind]
+    if kind == "table" and any(row.get("of_limit") is not None for row in rows):
+        columns = {**columns, "of_limit": lambda row: _digits(row.get("of_limit"))}
 
     def block(row: Flat) -> list[Any]:
         return [row[name] for name in keys]
@@ -168,7 +170,21 @@ def _place(row: Flat) -> str:
 def _table_closing(members: Sequence[Flat]) -> list[str]:
     """Sum up every algorithm without a mean over sizes: its peak, its latency, its failures."""
     names = sorted({row["algorithm"] for row in members})
-    return [_summary(name, [row for row in members if row["algorithm"] == name]) for name in names]
+    lines = []
+    for name in names:
+        own = [row for row in members if row["algorithm"] == name]
+        lines += [_summary(name, own), *_remarks(name, own)]
+    return lines
+
+
+def _remarks(name: str, rows: Sequence[Flat]) -> list[str]:
+    """Say what was decided at which sizes: neighbours with the same remark as one range."""
+    ordered = sorted((row for row in rows if row.get("remark")), key=lambda row: row["nbytes"])
+    found = []
+    for remark, group in groupby(ordered, key=lambda row: row["remark"]):
+        sizes = [format_size(row["nbytes"]) for row in group]
+        found.append(f"{remark} ({sizes[0] if len(sizes) == 1 else f'{sizes[0]} to {sizes[-1]}'})")
+    return [f"{name}: {'; '.join(found)}"] if found else []
 
 
 def _summary(name: str, rows: Sequence[Flat]) -> str:
@@ -232,14 +248,15 @@ def _legend(kind: str, rows: Sequence[Flat], codes: Mapping[str, str]) -> list[s
         f"{code} = {warning}: {WARNINGS[warning][1]}" if warning in WARNINGS else f"{code} = {warning}"
         for warning, code in codes.items()
     ]
-    lines += _NOTES[kind] if rows else []
+    if kind != "table" or any(row.get("of_limit") is not None for row in rows):
+        lines += _NOTES[kind] if rows else []
     failed = sum(bool(row.get("wrong")) for row in rows)
     return [*lines, f"FAIL: wrong result in {failed} of {_number(len(rows), 'row')}"] if failed else lines
 
 
 #: What a reader of each kind has to know, said once at the end.
 _NOTES = {
-    "table": [],
+    "table": ["of_limit: the bare Sendrecvs and additions of the steps, measured beside, / the time"],
     "compare": ["ratio below 1: the first named is faster; cannot tell: the interval holds 1, or there is none"],
     "fit": [
         "basis link: alpha is the cost of one round and beta of one byte on the schedule's critical path, at any N; "

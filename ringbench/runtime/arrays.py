@@ -12,6 +12,34 @@ Array: TypeAlias = Any  # numpy.ndarray, cupy.ndarray, or what a registered back
 
 PAGE = 4096
 
+#: The functions behind the operations. Each result is rounded to the dtype, of float16 and bfloat16 too; integers wrap
+#: around; the least and the greatest of NaN and a number are NaN.
+UFUNCS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "average": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "land": np.logical_and,
+    "lor": np.logical_or,
+}
+
+
+def _minimum(one: Array, other: Array, out: Array) -> object:
+    return np.minimum(one, other, out=out)  # NumPy 2.4 wants it named, lest one thinks of the least of three
+
+
+def _maximum(one: Array, other: Array, out: Array) -> object:
+    return np.maximum(one, other, out=out)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's dtype of a name; bfloat16 comes from ml_dtypes."""
+    if name == "bfloat16":
+        kind: np.dtype[Any] = np.dtype(import_module("ml_dtypes").bfloat16)
+        return kind
+    return np.dtype(name)
+
 
 class Backend(Protocol):
     """Do to arrays of one kind what collectives need.
@@ -38,9 +66,8 @@ class Backend(Protocol):
     def flat(self, array: Array) -> Array:
         """Return a one-dimensional view of a contiguous array."""
 
-    @property
-    def add(self) -> Callable[..., object]:
-        """Return ``add(one, other, out)``, which writes ``one + other`` into ``out``."""
+    def kernel(self, op: str) -> Callable[..., object]:
+        """Return ``kernel(one, other, out)``, which reduces ``one`` and ``other`` into ``out``."""
 
     @property
     def copy(self) -> Callable[..., object]:
@@ -72,8 +99,6 @@ class NumpyBackend:
 
     device = "cpu"
     asynchronous = False
-    #: The ufunc itself: a method around it would cost every step of a small message.
-    add: Callable[..., object] = staticmethod(np.add)
     copy: Callable[..., object] = staticmethod(np.copyto)
 
     def owns(self, array: object) -> bool:
@@ -82,10 +107,11 @@ class NumpyBackend:
 
     def empty(self, count: int, dtype: str) -> Array:
         """Allocate on a page boundary: alignment alone moves MPI_Allreduce by 2.5 times at 64 KiB."""
-        nbytes = count * np.dtype(dtype).itemsize
+        kind = numpy_dtype(dtype)
+        nbytes = count * kind.itemsize
         memory = np.empty(nbytes + PAGE, dtype=np.uint8)
         start = -memory.ctypes.data % PAGE
-        return memory[start : start + nbytes].view(dtype)
+        return memory[start : start + nbytes].view(kind)
 
     def extent(self, array: Array) -> tuple[int, int]:
         """Return the address and the bytes."""
@@ -99,9 +125,16 @@ class NumpyBackend:
         """Return a view; of a matrix too, which stays two-dimensional whatever the shape asked for."""
         return np.asarray(array).reshape(-1)
 
+    def kernel(self, op: str) -> Callable[..., object]:
+        """Return the ufunc itself where it takes ``out`` in third place: a call around it costs each small step."""
+        if op == "min":
+            return _minimum
+        return _maximum if op == "max" else UFUNCS[op]
+
     def divide(self, array: Array, divisor: int) -> object:
-        """Divide in place, correctly rounded (a product with 1/N would not be)."""
-        return np.divide(array, array.dtype.type(divisor), array)
+        """Divide in place, correctly rounded (a product with 1/N would not be, nor is a complex quotient)."""
+        parts = array.view(array.real.dtype) if array.dtype.kind == "c" else array
+        return np.divide(parts, parts.dtype.type(divisor), parts)
 
     def synchronize(self) -> None:
         """Do nothing: NumPy is done when it returns."""
@@ -146,7 +179,9 @@ class CupyBackend:
         return type(array).__module__.partition(".")[0] == "cupy"
 
     def empty(self, count: int, dtype: str) -> Array:
-        """Allocate from the default pool, whose blocks start on a page."""
+        """Allocate from the default pool, whose blocks start on a page; raise ValueError for bfloat16."""
+        if dtype == "bfloat16":
+            raise ValueError("dtype 'bfloat16': CuPy has none")
         return self.cupy.empty(count, dtype=dtype)
 
     def extent(self, array: Array) -> tuple[int, int]:
@@ -161,9 +196,10 @@ class CupyBackend:
         """Return a view."""
         return array.reshape(-1)
 
-    def add(self, one: Array, other: Array, out: Array) -> object:
-        """Start the addition on the current stream."""
-        return self.cupy.add(one, other, out)
+    def kernel(self, op: str) -> Callable[..., object]:
+        """Return what starts the operation on the current stream."""
+        function = getattr(self.cupy, UFUNCS[op].__name__)
+        return lambda one, other, out: function(one, other, out=out)
 
     def copy(self, dest: Array, source: Array) -> object:
         """Start the copy on the current stream."""
@@ -171,7 +207,8 @@ class CupyBackend:
 
     def divide(self, array: Array, divisor: int) -> object:
         """Start the division on the current stream."""
-        return self.cupy.divide(array, array.dtype.type(divisor), array)
+        parts = array.view(array.real.dtype) if array.dtype.kind == "c" else array
+        return self.cupy.divide(parts, parts.dtype.type(divisor), parts)
 
     def synchronize(self) -> object:
         """Wait for the current stream."""

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.settings import Settings
+from ringbench.runtime.choices import default_chunks
 from ringbench.runtime.compile import scratch_sizes
 from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
-from ringbench.schedule.registry import algorithm_named
+from ringbench.schedule.parameters import parse_groups
+from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named
 from ringbench.schedule.verify import verify
 
-#: Bytes of an element of every dtype that can be reduced.
-ITEMSIZE = {"float32": 4, "float64": 8, "int32": 4, "int64": 8}
-OPS = ("sum", "average")
+#: Bytes of an element of every dtype, by kind.
+FLOATS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+INTEGERS = {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1}
+COMPLEX = {"complex64": 8, "complex128": 16}
+ITEMSIZE = {**FLOATS, **INTEGERS, **COMPLEX, "bool": 1}
+
+OPS = ("sum", "average", "prod", "min", "max", "land", "lor")
 
 #: Above this many ranks a proof takes seconds, and the check of every result has to do.
 VERIFY_LIMIT = 32
 
 
 def check_types(collective: str, op: str, dtype: str) -> None:
-    """Raise ValueError, naming what is known, for an operation or a dtype that is not reduced here."""
+    """Raise ValueError, naming what is known, for an operation or a dtype that is not reduced here.
+
+    One rule for all algorithms and for the library's call, whatever either would make of it: logical operations are
+    for integers and bool, as in MPI; bool has no other; complex numbers have no order; how to round the average of
+    whole numbers is not defined.
+    """
     reduces = collective_named(collective).reduces
     if op not in OPS:
         raise ValueError(f"unknown op {op!r}; known: {', '.join(OPS)}")
-    if not reduces and op != "sum":
-        raise ValueError(f"op {op!r}: {collective} reduces nothing")
-    if dtype == "bool":
-        raise ValueError("dtype 'bool' has no sum: MPI refuses it and NumPy would say True; land and lor are meant")
     if dtype not in ITEMSIZE:
         raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(ITEMSIZE)}")
-    if reduces and op == "average" and not dtype.startswith("float"):
+    if dtype == "bfloat16" and find_spec("ml_dtypes") is None:
+        raise ValueError("dtype 'bfloat16': NumPy has none of its own; install ml_dtypes (extra bfloat16)")
+    if not reduces:
+        if op != "sum":
+            raise ValueError(f"op {op!r}: {collective} reduces nothing")
+        return
+    if dtype == "bool" and op not in ("land", "lor"):
+        raise ValueError(f"dtype 'bool' has no {op}: MPI refuses it and NumPy would say True; land and lor are meant")
+    if op in ("land", "lor") and dtype not in INTEGERS and dtype != "bool":
+        raise ValueError(f"op {op!r} of dtype {dtype!r}: refused, logical operations are for integers and bool")
+    if op in ("min", "max") and dtype in COMPLEX:
+        raise ValueError(f"op {op!r} of dtype {dtype!r}: refused, complex numbers have no order")
+    if op == "average" and dtype in INTEGERS:
         raise ValueError(f"op 'average' of dtype {dtype!r}: refused, how to round whole numbers is not defined")
 
 
@@ -37,8 +58,8 @@ def check_settings(settings: Settings) -> None:
     """Raise ValueError, naming the value, for what no number of ranks can run."""
     check_types(settings.collective, settings.op, settings.dtype)
     for name in settings.algorithms:
-        if name != "mpi":
-            algorithm_named(settings.collective, name)
+        if name not in RESERVED:
+            configured(settings, name)
     itemsize = ITEMSIZE[settings.dtype]
     for nbytes in settings.sizes:
         if nbytes % itemsize:
@@ -47,31 +68,55 @@ def check_settings(settings: Settings) -> None:
         check_segment(max(settings.sizes) // itemsize, itemsize, settings.segment)
 
 
-def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
-    """Return the bytes that rank 0 needs at the largest size, and that size; nothing is allocated.
+def configured(settings: Settings, name: str, nranks: int | None = None, nbytes: int = 0) -> Algorithm:
+    """Return a registered algorithm with what the settings say of its arguments.
 
-    All algorithms of a size are planned at once, since they are measured in turns. Rank 0 needs the most.
+    What is not said depends on the size, or on which ranks share a node; the latter is taken to be all of them.
+    """
+    groups = None if settings.groups is None else parse_groups(settings.groups)
+    chunks = default_chunks(nbytes) if settings.chunks is None else settings.chunks
+    algorithm = algorithm_named(settings.collective, name)
+    algorithm = algorithm.given(root=settings.root, chunks=chunks, groups=groups, outer=settings.outer)
+    if nranks is not None:
+        algorithm.check(nranks)
+    return algorithm
+
+
+def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
+    """Return the bytes that the rank that needs most needs at the largest size, and that size; nothing is allocated.
+
+    All algorithms of a size are planned at once, since they are measured in turns. ``auto`` is one of the others.
     """
     nbytes = max(settings.sizes)
     itemsize = ITEMSIZE[settings.dtype]
     count = nbytes // itemsize
     semantics = collective_named(settings.collective)
     segment = DEFAULT_SEGMENT if settings.segment is None else settings.segment
+    longest = segment_elements(segment, itemsize)
+    if semantics.transposes:
+        count -= count % nranks
     worst = 0
-    for in_place in settings.placements:
-        need = count if in_place else semantics.send_count(0, nranks, count) + semantics.recv_count(0, nranks, count)
-        for name in settings.algorithms:
-            if name != "mpi":
-                algorithm = algorithm_named(settings.collective, name)
-                longest = segment_elements(segment, itemsize)
-                need += sum(scratch_sizes(algorithm, 0, nranks, count, in_place=in_place, segment=longest).values())
-        worst = max(worst, need * itemsize)
+    for rank in {0, settings.root, nranks - 1} & set(range(nranks)):
+        for in_place in settings.placements:
+            held = semantics.send_count, semantics.recv_count
+            need = count if in_place else sum(size(rank, nranks, count, settings.root) for size in held)
+            for name in settings.algorithms:
+                if name not in RESERVED:
+                    algorithm = configured(settings, name, nranks, nbytes)
+                    sizes = scratch_sizes(algorithm, rank, nranks, count, in_place=in_place, segment=longest)
+                    need += sum(sizes.values())
+            if settings.limit:
+                need += 2 * count
+            worst = max(worst, need * itemsize)
     return worst, nbytes
 
 
 def check_schedules(settings: Settings, nranks: int) -> None:
     """Raise ValueError where an algorithm is not right on ``nranks`` ranks: it might never end."""
-    if nranks <= VERIFY_LIMIT:
-        for name in settings.algorithms:
-            if name != "mpi":
-                verify(algorithm_named(settings.collective, name), nranks)
+    if collective_named(settings.collective).rooted and settings.root >= nranks:
+        raise ValueError(f"root {settings.root}: there are {nranks} ranks")
+    for name in settings.algorithms:
+        if name not in RESERVED:
+            algorithm = configured(settings, name, nranks, max(settings.sizes))
+            if nranks <= VERIFY_LIMIT:
+                verify(algorithm, nranks)

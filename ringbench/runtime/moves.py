@@ -50,8 +50,8 @@ class Exchange(NamedTuple):
     source: int | None
 
 
-class Add(NamedTuple):
-    """Write ``one + other`` into ``out``."""
+class Combine(NamedTuple):
+    """Write ``one`` and ``other``, reduced with the operation of the collective, into ``out``."""
 
     one: Piece
     other: Piece
@@ -71,7 +71,7 @@ class Divide(NamedTuple):
     piece: Piece
 
 
-Move: TypeAlias = "Exchange | Add | Copy | Divide"
+Move: TypeAlias = "Exchange | Combine | Copy | Divide"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +80,12 @@ class Program:
 
     The buffers ``input`` and ``result`` are the caller's (``result`` alone where the input lies in it); ``scratch``
     says how many elements of each other buffer the program needs. ``sent`` counts elements sent, ``segment`` is the
-    longest message allowed, in elements.
+    longest message allowed, in elements; ``steps`` holds for each Sendrecv of the schedule the elements of its longer
+    message, and how many of them are reduced then.
     """
 
     moves: tuple[Move, ...]
     scratch: dict[str, int]
     sent: int
     segment: int
+    steps: tuple[tuple[int, int], ...] = ()

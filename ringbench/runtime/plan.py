@@ -7,12 +7,14 @@ from typing import Any
 from mpi4py import MPI
 
 from ringbench.runtime.arrays import Array, Backend, backend_of
+from ringbench.runtime.choices import Choose, choose_by_rule, default_chunks
 from ringbench.runtime.compile import compile_program
 from ringbench.runtime.demands import check_types
 from ringbench.runtime.execute import Plan, bind
 from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
-from ringbench.runtime.vendor import check_count, vendor_calls
-from ringbench.schedule.registry import Algorithm, algorithm_named
+from ringbench.runtime.vendor import check_count, reducible_type, vendor_calls
+from ringbench.schedule.parameters import Groups
+from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named
 
 __all__ = ["DEFAULT_SEGMENT", "Plan", "plan"]
@@ -26,24 +28,36 @@ def plan(
     recvbuf: Array,
     op: str = "sum",
     segment: int = DEFAULT_SEGMENT,
+    *,
+    root: int = 0,
+    chunks: int | None = None,
+    groups: Groups | None = None,
+    outer: str = "ring",
+    choose: Choose = choose_by_rule,
 ) -> Plan:
     """Plan one collective on the ranks of ``comm``; calling the plan runs it on what is then in the buffers.
 
     Buffers are contiguous NumPy or CuPy arrays of any shape, seen as vectors, with MPI's meaning: allreduce takes and
     gives the whole vector; reduce_scatter takes the whole vector and gives block ``rank``; allgather takes block
-    ``rank`` and gives the whole vector. Block i of n elements on N ranks has n // N elements, one more where
-    i < n mod N. ``MPI.IN_PLACE`` as ``sendbuf``, or the same array twice, means in place: ``recvbuf`` is then the
-    whole vector, an allgather's own block lies where it belongs, and a reduce_scatter's result at the start. Out of
-    place ``sendbuf`` never changes.
+    ``rank`` and gives the whole vector; bcast takes the whole vector at ``root`` and gives it everywhere; reduce takes
+    it everywhere and gives it at ``root``; alltoall gives as block b the block ``rank`` of rank b. Block i of n
+    elements on N ranks has n // N elements, one more where i < n mod N; an alltoall needs a multiple of N. A rank that
+    takes or gives nothing passes an array of no elements. ``MPI.IN_PLACE`` as ``sendbuf``, or the same array twice,
+    means in place: ``recvbuf`` is then the whole vector on every rank, an allgather's own block lies where it belongs,
+    a reduce_scatter's result at the start, and a reduce leaves nothing of use but at ``root``. Out of place ``sendbuf``
+    never changes.
 
-    ``algorithm`` is a registered name or ``mpi`` for the library's own call. Messages longer than ``segment`` bytes
-    are cut (0: not cut). Planning is collective: every rank must call it, and what is wrong on any rank is raised on
-    all of them as the same ValueError, which names the ranks and the values.
+    ``algorithm`` is a registered name, ``mpi`` for the library's own call, or ``auto`` for what
+    ``choose(collective, ranks, bytes)`` names. Messages longer than ``segment`` bytes are cut (0: not cut).
+    ``chunks`` are those of a pipeline (None: by the size). ``groups`` says which ranks share a node (None: what
+    MPI_Comm_split_type finds), ``outer`` which allreduce runs between nodes. Planning is collective: every rank must
+    call it, and what is wrong on any rank is raised on all of them as the same ValueError, which names the ranks and
+    the values.
     """
     if comm.Is_inter():
         raise ValueError("comm is an intercommunicator: its two groups are no ring; merge them first")
     rank, nranks = comm.Get_rank(), comm.Get_size()
-    request = _Request(collective, algorithm, op, segment)
+    request = _Request(collective, algorithm, op, segment, root, chunks, groups, outer, choose)
     error: str | None = None
     try:
         request.inspect(sendbuf, recvbuf, rank, nranks)
@@ -54,36 +68,76 @@ def plan(
     assert request.backend is not None
     send = None if request.in_place else request.backend.flat(sendbuf)
     recv = request.backend.flat(recvbuf)
-    average = request.average
     if request.algorithm is None:
-        calls = vendor_calls(collective, comm, send, recv, request.count, average, request.backend)
+        calls = vendor_calls(collective, comm, send, recv, request.count, op, request.backend, root)
         return Plan(collective, "mpi", calls, in_place=request.in_place)
+    ready = request.algorithm
+    if groups is None and "groups" in dict(ready.arguments):
+        ready = ready.given(groups=node_groups(comm))
     itemsize = recv.dtype.itemsize
     program = compile_program(
-        request.algorithm,
+        ready,
         rank,
         nranks,
         request.count,
         in_place=request.in_place,
-        average=average,
+        average=request.average,
         segment=segment_elements(segment, itemsize),
     )
     arrays = {"result": recv} if send is None else {"input": send, "result": recv}
     return Plan(
         collective,
-        algorithm,
-        bind(program, comm, arrays, request.backend, nranks),
+        ready.name,
+        bind(program, comm, arrays, request.backend, nranks, op),
         in_place=request.in_place,
         bytes_sent=program.sent * itemsize,
         segment_nbytes=program.segment * itemsize,
+        remark=_remark(algorithm, ready, nranks),
+        steps=program.steps,
     )
+
+
+def node_groups(comm: Any) -> Groups:
+    """Return which ranks of ``comm`` share memory, as MPI sees it. Collective; frees what it splits."""
+    shared = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        first = min(shared.allgather(comm.Get_rank()))
+    finally:
+        shared.Free()
+    firsts = comm.allgather(first)
+    return tuple(tuple(rank for rank, at in enumerate(firsts) if at == node) for node in sorted(set(firsts)))
+
+
+def _remark(asked: str, ready: Algorithm, nranks: int) -> str | None:
+    """Say what was decided: by ``auto``, by the nodes found, by the size."""
+    arguments = dict(ready.arguments)
+    found = [f"{ready.name} chosen"] if asked != ready.name else []
+    if "chunks" in arguments and ("outer" not in arguments or arguments["outer"] == "double_binary_tree"):
+        found.append(f"{arguments['chunks']} chunks")
+    if arguments.get("root"):
+        found.append(f"root {ready.root}")
+    own = ready.remark(nranks)
+    return "; ".join([*found, own] if own else found) or None
 
 
 class _Request:
     """Hold what one rank asks for, and what its arrays turn out to be."""
 
-    def __init__(self, collective: str, algorithm: str, op: str, segment: int) -> None:
+    def __init__(
+        self,
+        collective: str,
+        algorithm: str,
+        op: str,
+        segment: int,
+        root: int,
+        chunks: int | None,
+        groups: Groups | None,
+        outer: str,
+        choose: Choose,
+    ) -> None:
         self.collective, self.name, self.op, self.segment = collective, algorithm, op, segment
+        self.root, self.chunks, self.groups, self.outer = root, chunks, groups, outer
+        self.choose = choose
         self.algorithm: Algorithm | None = None
         self.backend: Backend | None = None
         self.in_place = False
@@ -106,13 +160,17 @@ class _Request:
             "in place": self.in_place,
             "device": device,
             "segment": self.segment,
+            "root": self.root,
+            "chosen algorithm": self.algorithm.title if self.algorithm else None,
         }
 
     def inspect(self, sendbuf: Array, recvbuf: Array, rank: int, nranks: int) -> None:
         """Check this rank's part; raise ValueError or TypeError naming what is wrong."""
         semantics = collective_named(self.collective)
-        if self.name != "mpi":
-            self.algorithm = algorithm_named(self.collective, self.name)
+        if self.name not in RESERVED:
+            algorithm_named(self.collective, self.name)
+        if isinstance(self.root, bool) or not isinstance(self.root, int) or not 0 <= self.root < nranks:
+            raise ValueError(f"root {self.root!r}: must be one of the {nranks} ranks")
         if isinstance(self.segment, bool) or not isinstance(self.segment, int) or self.segment < 0:
             raise ValueError(f"segment {self.segment!r}: must be a number of bytes, 0 for none")
         self.backend = backend_of(recvbuf)
@@ -130,14 +188,26 @@ class _Request:
                 raise ValueError(f"sendbuf has dtype {sendbuf.dtype}, recvbuf {self.dtype}")
             self.in_place = self._same_memory(sendbuf, recvbuf)
         if not self.in_place:
-            if self.collective == "reduce_scatter":
+            if self.collective in ("reduce_scatter", "reduce"):  # where the result may be less than the vector
                 self.count = int(sendbuf.size)
-            self._check_sizes("sendbuf", sendbuf.size, semantics.send_count(rank, nranks, self.count), rank)
-            self._check_sizes("recvbuf", recvbuf.size, semantics.recv_count(rank, nranks, self.count), rank)
-        check_segment(self.count, recvbuf.dtype.itemsize, self.segment)
-        if self.algorithm is None:
+            self._check_sizes("sendbuf", sendbuf.size, semantics.send_count(rank, nranks, self.count, self.root), rank)
+            self._check_sizes("recvbuf", recvbuf.size, semantics.recv_count(rank, nranks, self.count, self.root), rank)
+        semantics.check_count(nranks, self.count)
+        itemsize = recvbuf.dtype.itemsize
+        check_segment(self.count, itemsize, self.segment)
+        if self.name == "mpi":
             check_count(self.count)
-        elif not self.algorithm.segmentable:
+            if semantics.reduces:
+                reducible_type(self.dtype)
+            return
+        nbytes = self.count * itemsize
+        name = self.choose(self.collective, nranks, nbytes) if self.name == "auto" else self.name
+        chunks = default_chunks(nbytes) if self.chunks is None else self.chunks
+        self.algorithm = algorithm_named(self.collective, name).given(
+            root=self.root, chunks=chunks, groups=self.groups, outer=self.outer
+        )
+        self.algorithm.check(nranks)
+        if not self.algorithm.segmentable:
             compile_program(self.algorithm, rank, nranks, self.count, in_place=self.in_place)
 
     def _same_memory(self, sendbuf: Array, recvbuf: Array) -> bool:

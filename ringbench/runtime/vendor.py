@@ -10,6 +10,7 @@ from ringbench.runtime.arrays import Array, Backend
 from ringbench.runtime.execute import MPI_TYPES, Call, buffer_spec
 from ringbench.runtime.moves import MESSAGE_LIMIT
 from ringbench.schedule.blocks import block_sizes
+from ringbench.schedule.semantics import collective_named
 
 
 def check_count(count: int) -> None:
@@ -21,32 +22,81 @@ def check_count(count: int) -> None:
         )
 
 
+MPI_OPS = {
+    "sum": MPI.SUM,
+    "average": MPI.SUM,
+    "prod": MPI.PROD,
+    "min": MPI.MIN,
+    "max": MPI.MAX,
+    "land": MPI.LAND,
+    "lor": MPI.LOR,
+}
+
+
+def reducible_type(dtype: str) -> MPI.Datatype:
+    """Return the library's type for a reduction; raise ValueError where it has none.
+
+    The types of two bytes are extensions of a library, or MPI 5; mpi4py knows them from version 4.1 on.
+    """
+    if dtype not in ("float16", "bfloat16"):
+        return MPI_TYPES[dtype]
+    found = getattr(MPI, f"{dtype.upper()}_T", MPI.DATATYPE_NULL)
+    if found == MPI.DATATYPE_NULL:
+        library = " ".join(MPI.Get_library_version().split(",")[0].split("\n")[0].strip("\0 ").split())
+        raise ValueError(f"mpi: {library} has no reduction of {dtype}")
+    return found
+
+
 def vendor_calls(
-    collective: str, comm: Any, sendbuf: Array | None, recvbuf: Array, count: int, average: bool, backend: Backend
+    collective: str,
+    comm: Any,
+    sendbuf: Array | None,
+    recvbuf: Array,
+    count: int,
+    op: str,
+    backend: Backend,
+    root: int = 0,
 ) -> list[Call]:
     """Bind the library's call for a whole vector of ``count`` elements; ``sendbuf`` None means in place.
 
-    Buffer specs are made once, as for our own. An average is the library's sum, divided in place.
+    Buffer specs are made once, as for our own. An average is the library's sum, divided in place. MPI_Bcast knows one
+    buffer only: out of place the root copies first. Raises ValueError for a dtype that the library cannot reduce.
     """
     nranks, rank = comm.Get_size(), comm.Get_rank()
-    datatype = MPI_TYPES[recvbuf.dtype.name]
+    reduces = collective_named(collective).reduces
+    datatype = reducible_type(recvbuf.dtype.name) if reduces else MPI_TYPES[recvbuf.dtype.name]
     sizes = block_sizes(count, nranks)
-    send = MPI.IN_PLACE if sendbuf is None else buffer_spec(sendbuf, datatype)
-    recv = buffer_spec(recvbuf, datatype)
+    in_place = sendbuf is None
+    send: Any = MPI.IN_PLACE if sendbuf is None else buffer_spec(sendbuf, datatype)
+    recv: Any = buffer_spec(recvbuf, datatype)
     calls: list[Call] = [(backend.synchronize, ())] if backend.asynchronous else []
     result = recvbuf
     if collective == "allreduce":
-        calls.append((comm.Allreduce, (send, recv, MPI.SUM)))
+        calls.append((comm.Allreduce, (send, recv, MPI_OPS[op])))
     elif collective == "reduce_scatter":
-        calls.append((comm.Reduce_scatter, (send, recv, sizes, MPI.SUM)))
+        calls.append((comm.Reduce_scatter, (send, recv, sizes, MPI_OPS[op])))
         result = recvbuf[: sizes[rank]]
     elif collective == "allgather" and min(sizes) == max(sizes):
         calls.append((comm.Allgather, (send, [recv[0], sizes[0], datatype])))
     elif collective == "allgather":
         calls.append((comm.Allgatherv, (send, [recv[0], sizes, datatype])))
+    elif collective == "bcast":
+        if rank == root and sendbuf is not None:
+            calls.append((backend.copy, (recvbuf, sendbuf)))
+            if backend.asynchronous:
+                calls.append((backend.synchronize, ()))
+        calls.append((comm.Bcast, (recv, root)))
+    elif collective == "reduce":
+        if rank != root:
+            send, recv = recv if in_place else send, None
+            result = recvbuf[:0]
+        calls.append((comm.Reduce, (send, recv, MPI_OPS[op], root)))
+    elif collective == "alltoall":
+        send = send if in_place else [send[0], sizes[0], datatype]
+        calls.append((comm.Alltoall, (send, [recv[0], sizes[0], datatype])))
     else:
         raise ValueError(f"mpi: {collective} is not bound")
-    if average and nranks > 1:
+    if op == "average" and reduces and nranks > 1 and len(result):
         calls.append((backend.divide, (result, nranks)))
         if backend.asynchronous:
             calls.append((backend.synchronize, ()))

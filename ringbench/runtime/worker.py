@@ -14,12 +14,15 @@ from ringbench.records.row import Row
 from ringbench.records.settings import Settings
 from ringbench.records.units import format_size
 from ringbench.runtime.arrays import Backend, backend_for
-from ringbench.runtime.data import Mismatch, Probe
-from ringbench.runtime.demands import ITEMSIZE, memory_needed
+from ringbench.runtime.choices import Choose, choose_by_rule
+from ringbench.runtime.data import Mismatch, Probe, rounds
+from ringbench.runtime.demands import COMPLEX, ITEMSIZE, memory_needed
 from ringbench.runtime.execute import Plan
+from ringbench.runtime.limit import Limits
 from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.runtime.plan import plan
 from ringbench.runtime.timing import Contestant, clock_tick, run_rounds, sample
+from ringbench.schedule.parameters import parse_groups
 from ringbench.schedule.registry import algorithm_named
 
 #: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong.
@@ -66,7 +69,14 @@ class _Cell:
             self.detail = f"{what}, rank {bad[0][0]}: {bad[0][1]}"
 
 
-def measure(comm: Any, settings: Settings, *, launch: int = 0, warnings: tuple[str, ...] = ()) -> Iterator[Row]:
+def measure(
+    comm: Any,
+    settings: Settings,
+    *,
+    launch: int = 0,
+    warnings: tuple[str, ...] = (),
+    choose: Choose = choose_by_rule,
+) -> Iterator[Row]:
     """Measure every size and algorithm of the settings; yield the finished rows, the same on all ranks.
 
     A wrong result is a row that says so, a case that cannot run a row with a reason. Each size gets an equal share of
@@ -79,7 +89,7 @@ def measure(comm: Any, settings: Settings, *, launch: int = 0, warnings: tuple[s
     for done, (nbytes, in_place) in enumerate(groups):
         now = time.perf_counter()
         deadline = now + max(0.0, end - now) / (len(groups) - done)
-        group = _Group(comm, settings, nbytes, in_place, backend)
+        group = _Group(comm, settings, nbytes, in_place, backend, choose)
         group.check_first()
         group.warm_up(1 if comm.bcast(now > end, root=0) else settings.warmup)
         group.sample(deadline)
@@ -90,18 +100,33 @@ def measure(comm: Any, settings: Settings, *, launch: int = 0, warnings: tuple[s
 class _Group:
     """Measure all algorithms of one size and placement in turns."""
 
-    def __init__(self, comm: Any, settings: Settings, nbytes: int, in_place: bool, backend: Backend) -> None:
+    def __init__(
+        self, comm: Any, settings: Settings, nbytes: int, in_place: bool, backend: Backend, choose: Choose
+    ) -> None:
+        self.choose = choose
         self.comm, self.settings, self.nbytes, self.in_place = comm, settings, nbytes, in_place
         self.rank, self.nranks = comm.Get_rank(), comm.Get_size()
         self.count = nbytes // ITEMSIZE[settings.dtype]
         self.backend = backend
         probe = Probe(
-            settings.collective, settings.op, settings.dtype, self.rank, self.nranks, self.count, in_place, backend
+            settings.collective,
+            settings.op,
+            settings.dtype,
+            self.rank,
+            self.nranks,
+            self.count,
+            in_place,
+            backend,
+            settings.root,
         )
         self.probe = probe
-        self.rounds = settings.dtype.startswith("float") and probe.semantics.reduces
+        self.rounds = probe.semantics.reduces and rounds(settings.op, settings.dtype)
         self.cells = [self._plan(name) for name in settings.algorithms]
         self.live = [cell for cell in self.cells if cell.plan is not None]
+        self.limits: Limits | None = None
+        if settings.limit:
+            steps = [cell.plan.steps for cell in self.live if cell.plan is not None]
+            self.limits = Limits(comm, steps, settings.dtype, settings.op, backend)
 
     def _plan(self, name: str) -> _Cell:
         cell = _Cell(name, self.probe)
@@ -109,7 +134,18 @@ class _Group:
         segment = DEFAULT_SEGMENT if self.settings.segment is None else self.settings.segment
         try:
             cell.plan = plan(
-                self.settings.collective, name, self.comm, send, self.probe.recvbuf, self.settings.op, segment
+                self.settings.collective,
+                name,
+                self.comm,
+                send,
+                self.probe.recvbuf,
+                self.settings.op,
+                segment,
+                root=self.settings.root,
+                chunks=self.settings.chunks,
+                groups=None if self.settings.groups is None else parse_groups(self.settings.groups),
+                outer=self.settings.outer,
+                choose=self.choose,
             )
         except ValueError as error:  # the same on all ranks
             cell.reason = str(error)
@@ -132,7 +168,10 @@ class _Group:
         digests = self.comm.allgather(self.probe.digest())
         other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
         cell.identical = other is None
-        claimed = cell.algorithm != "mpi" and algorithm_named("allreduce", cell.algorithm).identical_bits
+        ran = cell.plan.algorithm if cell.plan else "mpi"
+        claimed = ran != "mpi" and algorithm_named("allreduce", ran).identical_bits
+        # A product of complex numbers does not commute bit by bit where additions and products are fused.
+        claimed = claimed and not (self.settings.op == "prod" and self.settings.dtype in COMPLEX)
         if claimed and other is not None:
             cell.wrong = max(cell.wrong, 1)  # which elements differ is not known
             cell.detail = cell.detail or f"check of rounding: the bits on rank {other} are not those on rank 0"
@@ -155,16 +194,20 @@ class _Group:
     def warm_up(self, rounds: int) -> None:
         """Run each algorithm some times more, in turns, after writing the data that are timed."""
         self.probe.write_all(TIMED)
-        contestants = [cell.contestant for cell in self.live if cell.contestant]
+        contestants = self._contestants()
         if not contestants or not rounds:
             return
         values = run_rounds(self.comm, contestants, rounds)
-        for cell, column in zip(self.live, values.T, strict=True):
+        for cell, column in zip(self.live, values.T, strict=False):  # the bare ones come behind
             cell.warmup_s.extend(column.tolist())
+
+    def _contestants(self) -> list[Contestant]:
+        own = [cell.contestant for cell in self.live if cell.contestant]
+        return own + self.limits.contestants if self.limits else own
 
     def sample(self, deadline: float) -> None:
         """Take the samples; the order of a size is drawn anew for each run's seed, rank count and size."""
-        contestants = [cell.contestant for cell in self.live if cell.contestant]
+        contestants = self._contestants()
         seed = f"{self.settings.seed} {self.nranks} {self.nbytes} {self.in_place}"
         sample(self.comm, contestants, self.settings, deadline, seed)
 
@@ -191,6 +234,8 @@ class _Group:
                 segment_nbytes=cell.plan.segment_nbytes if cell.plan else None,
                 stop=cell.contestant.stop if cell.contestant else None,
                 reason=cell.reason,
+                remark=cell.plan.remark if cell.plan else None,
+                limit_s=self.limits.of(cell.plan.steps) if self.limits and cell.plan and cell.plan.steps else None,
             )
             yield replace(row, warnings=warnings + _row_warnings(row, tick))
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 
+def block_offset(count: int, nblocks: int, block: int) -> int:
+    """Return where block ``block`` of ``nblocks`` starts in ``count`` elements: no list, however many blocks."""
+    size, larger = divmod(count, nblocks)
+    return block * size + min(block, larger)
+
+
 def block_offsets(count: int, nblocks: int) -> list[int]:
     """Return where each of ``nblocks`` blocks of ``count`` elements starts, and as last entry ``count``.
 
@@ -16,8 +22,7 @@ def block_offsets(count: int, nblocks: int) -> list[int]:
         raise ValueError(f"count {count}: must not be negative")
     if nblocks < 1:
         raise ValueError(f"{nblocks} blocks: there must be at least one")
-    size, larger = divmod(count, nblocks)
-    return [block * size + min(block, larger) for block in range(nblocks + 1)]
+    return [block_offset(count, nblocks, block) for block in range(nblocks + 1)]
 
 
 def block_sizes(count: int, nblocks: int) -> list[int]:

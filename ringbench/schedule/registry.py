@@ -6,21 +6,25 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from itertools import islice
+from typing import Any
 
+from ringbench.schedule.parameters import DEFAULTS, Value, check_ranks, check_value, pairs, samples, value_text
 from ringbench.schedule.semantics import collective_named
-from ringbench.schedule.step import Local, Operations, Step
+from ringbench.schedule.step import Local, Operations, Step, spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """Describe one registered algorithm.
+    """Describe one registered algorithm, with a value for each argument that it declares.
 
     ``blocks(nranks)`` and ``temp(nranks)`` count the blocks the vector is cut into and those of scratch memory;
     ``rounds(nranks)`` and ``sent(nranks)`` are the closed forms printed in the docs: rounds on the critical path, and
-    bytes sent by the busiest rank in units of the whole vector. ``identical_bits`` claims that all ranks end with the
-    same bits. ``segmentable`` says that messages may be cut without a deadlock.
+    bytes sent by the busiest rank in units of the whole vector; ``formulas`` holds their text. Where they are not
+    ``exact`` no schedule exceeds them. ``identical_bits`` claims that all ranks end with the same bits. ``segmentable``
+    says that messages may be cut without a deadlock. ``arguments`` are those of the generator beyond (rank, nranks);
+    ``remark(nranks)`` is what a reader of a row must be told of what they led to.
     """
 
     collective: str
@@ -32,15 +36,70 @@ class Algorithm:
     sent: Callable[[int], Fraction]
     identical_bits: bool
     segmentable: bool
+    formulas: tuple[str, str] = ("", "")
+    exact: bool = True
+    arguments: tuple[tuple[str, Value], ...] = ()
+    remark: Callable[[int], str | None] = lambda nranks: None
+    make: Callable[[tuple[tuple[str, Value], ...]], Algorithm] | None = None
 
     def operations(self, rank: int, nranks: int) -> list[Step | Local]:
         """Return what ``rank`` does, in order; nothing for a single rank. Raises ValueError where it does not end."""
+        self.check(nranks)
         if nranks == 1:
             return []
-        found = list(islice(self.generator(rank, nranks), MAX_OPERATIONS))
+        found = list(islice(self.generator(rank, nranks, **dict(self.arguments)), MAX_OPERATIONS))
         if len(found) == MAX_OPERATIONS:
-            raise ValueError(f"{self.collective} {self.name}, {nranks} ranks: rank {rank} does not come to an end")
+            raise ValueError(f"{self.title}, {nranks} ranks: rank {rank} does not come to an end")
         return found
+
+    def given(self, **values: Value) -> Algorithm:
+        """Return the algorithm with other values for some of its arguments; those it does not take are left out.
+
+        Raises ValueError naming a value that makes no sense.
+        """
+        own = dict(self.arguments)
+        changed = own | {name: check_value(name, value) for name, value in values.items() if name in own}
+        return self if changed == own or self.make is None else self.make(tuple(changed.items()))
+
+    def check(self, nranks: int) -> None:
+        """Raise ValueError, naming the value, where an argument does not fit the number of ranks."""
+        for name, value in self.arguments:
+            check_ranks(name, value, nranks)
+            if name != "outer":
+                continue
+            outer = algorithm_named("allreduce", str(value))
+            if "groups" in dict(outer.arguments):
+                raise ValueError(f"outer {value!r}: must be an algorithm that knows nothing of nodes")
+            if self.identical_bits and not outer.identical_bits:
+                raise ValueError(f"outer {value!r}: must be an algorithm that gives all ranks the same bits")
+
+    def variants(self, nranks: int) -> list[Algorithm]:
+        """Return the algorithm with each choice of its arguments that has to be proved on so many ranks.
+
+        What runs between nodes is varied where there are many nodes, and its chunks where it has any.
+        """
+        found = {self: None}
+        for name, _ in self.arguments:
+            base = self
+            if name == "outer" or (name == "chunks" and "outer" in dict(self.arguments)):
+                base = self.given(groups=pairs(nranks))
+            if name == "chunks":
+                base = base.given(outer="double_binary_tree")
+            found |= {base.given(**{name: value}): None for value in samples(name, nranks)}
+        return list(found)
+
+    @property
+    def root(self) -> int:
+        """Return the rank that has, or gets, the vector; 0 where the collective has no such rank."""
+        root = dict(self.arguments).get("root", 0)
+        assert isinstance(root, int)
+        return root
+
+    @property
+    def title(self) -> str:
+        """Return collective, name and arguments for messages."""
+        given = [f"{name}={value_text(value)}" for name, value in self.arguments if value != DEFAULTS[name]]
+        return " ".join([self.collective, self.name, *given])
 
     @property
     def scales(self) -> bool:
@@ -49,7 +108,16 @@ class Algorithm:
         A rank cannot tell from its own steps (a worker receives what the root divided), so all ranks of a few small N
         are asked; ``verify`` refuses an algorithm that behaves otherwise at another N.
         """
-        return _scales(self)
+        return any(isinstance(found, Local) and found.action == "scale" for found in self._probe())
+
+    @property
+    def reads_original(self) -> bool:
+        """Say whether some step reads a rank's input as it was, asked in the same way."""
+        found = [step.send if isinstance(step, Step) else step.source for step in self._probe()]
+        return any(span.place == "original" for value in found for span in spans(value))
+
+    def _probe(self) -> tuple[Step | Local, ...]:
+        return _probe(self.generator, tuple((name, DEFAULTS[name]) for name, _ in self.arguments))
 
     @property
     def summary(self) -> str:
@@ -58,12 +126,12 @@ class Algorithm:
 
 
 @cache
-def _scales(algorithm: Algorithm) -> bool:
-    return any(
-        isinstance(operation, Local) and operation.action == "scale"
+def _probe(generator: Callable[..., Operations], arguments: tuple[tuple[str, Value], ...]) -> tuple[Step | Local, ...]:
+    return tuple(
+        operation
         for nranks in (2, 3, 4)
         for rank in range(nranks)
-        for operation in algorithm.operations(rank, nranks)
+        for operation in islice(generator(rank, nranks, **dict(arguments)), MAX_OPERATIONS)
     )
 
 
@@ -80,37 +148,65 @@ def _no_temp(nranks: int) -> int:
     return 0
 
 
+def _nothing(nranks: int) -> str | None:
+    return None
+
+
+def _bound(function: Callable[..., Any], arguments: tuple[tuple[str, Value], ...]) -> Callable[[int], Any]:
+    """Fill in those arguments that a formula asks for."""
+    asked = inspect.signature(function).parameters
+    return partial(function, **{name: value for name, value in arguments if name in asked})
+
+
 def register(
     collective: str,
     name: str,
     *,
-    blocks: Callable[[int], int],
-    rounds: Callable[[int], int],
-    sent: Callable[[int], Fraction | int],
-    temp: Callable[[int], int] = _no_temp,
+    blocks: Callable[..., int],
+    rounds: Callable[..., int],
+    sent: Callable[..., Fraction | int],
+    temp: Callable[..., int] = _no_temp,
+    formulas: tuple[str, str] = ("", ""),
+    exact: bool = True,
+    arguments: tuple[str, ...] = (),
+    remark: Callable[..., str | None] = _nothing,
     identical_bits: bool = True,
     segmentable: bool = True,
 ) -> Callable[[Callable[..., Operations]], Callable[..., Operations]]:
-    """Register the decorated generator ``f(rank, nranks)`` as an algorithm of ``collective``.
+    """Register the decorated generator ``f(rank, nranks, **arguments)`` as an algorithm of ``collective``.
 
-    Raises ValueError for an unknown collective and for a name that is taken.
+    The callables take ``nranks`` and, by name, those of the ``arguments`` that they depend on. ``formulas`` are
+    rounds and bytes as one writes them, for the docs. Raises ValueError for an unknown collective or argument, and for
+    a name that is taken.
     """
-    collective_named(collective)
+    if collective_named(collective).rooted and "root" not in arguments:
+        raise ValueError(f"algorithm {name!r}: {collective} needs the argument 'root'")
     if name in RESERVED or (collective, name) in _ALGORITHMS:
         raise ValueError(f"algorithm {name!r} of {collective} is taken")
+    defaults = tuple((argument, check_value(argument, DEFAULTS.get(argument))) for argument in arguments)
 
     def add(generator: Callable[..., Operations]) -> Callable[..., Operations]:
-        _ALGORITHMS[collective, name] = Algorithm(
-            collective=collective,
-            name=name,
-            generator=generator,
-            blocks=blocks,
-            temp=temp,
-            rounds=rounds,
-            sent=lambda nranks: Fraction(sent(nranks)),
-            identical_bits=identical_bits,
-            segmentable=segmentable,
-        )
+        @cache
+        def make(values: tuple[tuple[str, Value], ...]) -> Algorithm:
+            bytes_sent = _bound(sent, values)
+            return Algorithm(
+                collective=collective,
+                name=name,
+                generator=generator,
+                blocks=_bound(blocks, values),
+                temp=_bound(temp, values),
+                rounds=_bound(rounds, values),
+                sent=lambda nranks: Fraction(bytes_sent(nranks)),
+                formulas=formulas,
+                exact=exact,
+                remark=_bound(remark, values),
+                identical_bits=identical_bits,
+                segmentable=segmentable,
+                arguments=values,
+                make=make,
+            )
+
+        _ALGORITHMS[collective, name] = make(defaults)
         return generator
 
     return add

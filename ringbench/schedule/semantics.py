@@ -6,42 +6,82 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ringbench.schedule.blocks import block_sizes
+from ringbench.schedule.blocks import block_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
     """State the pre-condition and post-condition of one collective over blocks of the whole vector.
 
-    ``brings(rank, block)`` says whether a rank's input holds the block, ``gets(rank, block)`` whether its result must,
-    and ``owner(block)`` which single rank contributes it (None: every rank does). ``per_rank`` collectives have one
-    block for each rank. ``bus_factor(nranks)`` turns algbw into busbw as nccl-tests does.
+    ``brings(rank, block, root)`` says whether a rank's input holds the block, ``gets(rank, block, root)`` whether its
+    result must, and ``owner(block, root)`` which single rank contributes it (None: every rank does). ``per_rank``
+    collectives have one block for each rank. In one that ``transposes`` block b of rank r's result is block r of rank
+    b's input, so that all blocks must be of one size. ``bus_factor(nranks)`` turns algbw into busbw as nccl-tests does.
     """
 
     name: str
     reduces: bool
-    per_rank: bool
-    brings: Callable[[int, int], bool]
-    gets: Callable[[int, int], bool]
-    owner: Callable[[int], int | None]
+    rooted: bool = False
+    per_rank: bool = False
+    transposes: bool = False
+    brings: Callable[[int, int, int], bool]
+    gets: Callable[[int, int, int], bool]
+    owner: Callable[[int, int], int | None]
     bus_factor: Callable[[int], Fraction]
 
-    def contributors(self, block: int, nranks: int) -> int:
+    def contributors(self, block: int, nranks: int, root: int) -> int:
         """Return the set of ranks that a result block must contain, as a bit mask."""
-        owner = self.owner(block)
+        owner = self.owner(block, root)
         return (1 << nranks) - 1 if owner is None else 1 << owner
 
-    def send_count(self, rank: int, nranks: int, count: int) -> int:
+    def origin(self, rank: int, block: int) -> int:
+        """Return the number that a block of ``rank``'s result has in the input it comes from."""
+        return rank if self.transposes else block
+
+    def brought(self, rank: int, nblocks: int, root: int) -> range:
+        """Return the blocks of ``rank``'s input: always neighbours."""
+        return _held(self.brings, rank, nblocks, root, self.per_rank)
+
+    def got(self, rank: int, nblocks: int, root: int) -> range:
+        """Return the blocks of ``rank``'s result: always neighbours."""
+        return _held(self.gets, rank, nblocks, root, self.per_rank)
+
+    def send_count(self, rank: int, nranks: int, count: int, root: int = 0) -> int:
         """Return the elements in ``rank``'s input when the whole vector has ``count``."""
-        return self._elements(self.brings, rank, nranks, count)
+        return _elements(self.brought(rank, nranks, root), nranks, count)
 
-    def recv_count(self, rank: int, nranks: int, count: int) -> int:
+    def recv_count(self, rank: int, nranks: int, count: int, root: int = 0) -> int:
         """Return the elements in ``rank``'s result when the whole vector has ``count``."""
-        return self._elements(self.gets, rank, nranks, count)
+        return _elements(self.got(rank, nranks, root), nranks, count)
 
-    def _elements(self, holds: Callable[[int, int], bool], rank: int, nranks: int, count: int) -> int:
-        sizes = block_sizes(count, nranks)
-        return sum(size for block, size in enumerate(sizes) if holds(rank, block))
+    def check_count(self, nranks: int, count: int) -> None:
+        """Raise ValueError where a vector of ``count`` elements cannot be cut as the collective needs it."""
+        if self.transposes and count % nranks:
+            raise ValueError(f"{self.name} of {count} elements: needs a multiple of {nranks}, as many for each rank")
+
+
+def _held(holds: Callable[[int, int, int], bool], rank: int, nblocks: int, root: int, per_rank: bool) -> range:
+    """Return which blocks are held; no collective here has more cases than all of them, none, or the rank's own."""
+    other = (rank + 1) % nblocks
+    if per_rank and nblocks > 1 and holds(rank, rank, root) != holds(rank, other, root):
+        return range(rank, rank + 1)
+    return range(nblocks if holds(rank, rank % nblocks, root) else 0)
+
+
+def _elements(blocks: range, nblocks: int, count: int) -> int:
+    return block_offset(count, nblocks, blocks.stop) - block_offset(count, nblocks, blocks.start)
+
+
+def _everywhere(rank: int, block: int, root: int) -> bool:
+    return True
+
+
+def _own(rank: int, block: int, root: int) -> bool:
+    return rank == block
+
+
+def _at_root(rank: int, block: int, root: int) -> bool:
+    return rank == root
 
 
 COLLECTIVES = {
@@ -50,28 +90,55 @@ COLLECTIVES = {
         Collective(
             name="allreduce",
             reduces=True,
-            per_rank=False,
-            brings=lambda rank, block: True,
-            gets=lambda rank, block: True,
-            owner=lambda block: None,
+            brings=_everywhere,
+            gets=_everywhere,
+            owner=lambda block, root: None,
             bus_factor=lambda nranks: Fraction(2 * (nranks - 1), nranks),
         ),
         Collective(
             name="reduce_scatter",
             reduces=True,
             per_rank=True,
-            brings=lambda rank, block: True,
-            gets=lambda rank, block: rank == block,
-            owner=lambda block: None,
+            brings=_everywhere,
+            gets=_own,
+            owner=lambda block, root: None,
             bus_factor=lambda nranks: Fraction(nranks - 1, nranks),
         ),
         Collective(
             name="allgather",
             reduces=False,
             per_rank=True,
-            brings=lambda rank, block: rank == block,
-            gets=lambda rank, block: True,
-            owner=lambda block: block,
+            brings=_own,
+            gets=_everywhere,
+            owner=lambda block, root: block,
+            bus_factor=lambda nranks: Fraction(nranks - 1, nranks),
+        ),
+        Collective(
+            name="bcast",
+            reduces=False,
+            rooted=True,
+            brings=_at_root,
+            gets=_everywhere,
+            owner=lambda block, root: root,
+            bus_factor=lambda nranks: Fraction(1),
+        ),
+        Collective(
+            name="reduce",
+            reduces=True,
+            rooted=True,
+            brings=_everywhere,
+            gets=_at_root,
+            owner=lambda block, root: None,
+            bus_factor=lambda nranks: Fraction(1),
+        ),
+        Collective(
+            name="alltoall",
+            reduces=False,
+            per_rank=True,
+            transposes=True,
+            brings=_everywhere,
+            gets=_everywhere,
+            owner=lambda block, root: block,
             bus_factor=lambda nranks: Fraction(nranks - 1, nranks),
         ),
     )

@@ -84,6 +84,20 @@ def spans(value: Spans) -> tuple[Span, ...]:
     return (value,) if isinstance(value, Span) else tuple(value)
 
 
+def ranges(span: Span, size: int) -> tuple[tuple[int, int], ...]:
+    """Return a span as one or two ranges (first, end) of a place with ``size`` blocks: two where it passes the end.
+
+    Raises ValueError for a span of temp in an algorithm that declares none, or longer than its place.
+    """
+    if not 0 <= span.count <= size:
+        raise ValueError(f"{span.place} block {span.first}: a span of {span.count} blocks where there are {size}")
+    if span.count == 0:
+        return ()
+    first = span.first % size
+    end = first + span.count
+    return ((first, end),) if end <= size else ((first, size), (0, end - size))
+
+
 def block_numbers(value: Spans, nblocks: int, ntemp: int) -> list[tuple[Place, int]]:
     """Spell out the blocks of some spans as (place, block) in the order in which they travel.
 
@@ -91,10 +105,8 @@ def block_numbers(value: Spans, nblocks: int, ntemp: int) -> list[tuple[Place, i
     """
     named: list[tuple[Place, int]] = []
     for span in spans(value):
-        size = ntemp if span.place == "temp" else nblocks
-        if not 0 <= span.count <= size:
-            raise ValueError(f"{span.place} block {span.first}: a span of {span.count} blocks where there are {size}")
-        named.extend((span.place, block % size) for block in range(span.first, span.first + span.count))
+        for first, end in ranges(span, ntemp if span.place == "temp" else nblocks):
+            named.extend((span.place, block) for block in range(first, end))
     return named
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from ringbench.schedule.blocks import block_offsets
 from ringbench.schedule.registry import Algorithm
@@ -47,20 +48,33 @@ class _Symbols:
         return self.intern(("average", symbol), self.ranks[symbol], True)
 
 
+class _Blocks(NamedTuple):
+    """Hold what some spans name: the blocks in order, their numbers in the vector, and the set of them."""
+
+    named: list[tuple[Place, int]]
+    numbers: list[int]
+    together: frozenset[tuple[Place, int]]
+
+
+NOTHING = _Blocks([], [], frozenset())
+
+
 class _Prover(Observer):
     """Hold every rank's memory as symbols and refuse the first thing that is wrong."""
 
-    def __init__(self, title: str, collective: Collective, nranks: int, nblocks: int, ntemp: int) -> None:
+    def __init__(self, title: str, collective: Collective, nranks: int, nblocks: int, ntemp: int, root: int) -> None:
         self.title, self.collective, self.nblocks, self.ntemp = title, collective, nblocks, ntemp
         self.symbols = _Symbols()
         self.memory: list[dict[Place, list[int | None]]] = []
         for rank in range(nranks):
             start: list[int | None] = [
-                self.symbols.leaf(rank, block) if collective.brings(rank, block) else None for block in range(nblocks)
+                self.symbols.leaf(rank, block) if collective.brings(rank, block, root) else None
+                for block in range(nblocks)
             ]
             self.memory.append({"work": start, "original": list(start), "temp": [None] * ntemp})
         self.arrived: list[list[int]] = [[] for _ in range(nranks)]
         self.couplings: list[tuple[tuple[int, int], tuple[int, int]]] = []
+        self.seen: dict[Spans, _Blocks] = {}  # the same few spans are named by all ranks
 
     def error(self, rank: int, round: int, text: str) -> ScheduleError:
         return ScheduleError(f"{self.title}: rank {rank}, round {round}: {text}")
@@ -68,11 +82,22 @@ class _Prover(Observer):
     def describe(self, spans: Spans) -> str:
         return describe_spans(spans, self.nblocks, self.ntemp)
 
-    def blocks(self, rank: int, round: int, spans: Spans) -> list[tuple[Place, int]]:
-        try:
-            return block_numbers(spans, self.nblocks, self.ntemp)
-        except ValueError as error:
-            raise self.error(rank, round, str(error)) from None
+    def blocks(self, rank: int, round: int, spans: Spans) -> _Blocks:
+        found = self.seen.get(spans)
+        if found is None:
+            try:
+                named = block_numbers(spans, self.nblocks, self.ntemp)
+            except ValueError as error:
+                raise self.error(rank, round, str(error)) from None
+            numbers = [block % self.nblocks for _, block in named]
+            found = self.seen[spans] = _Blocks(named, numbers, frozenset(named))
+        return found
+
+    def alike(self, source: _Blocks, target: _Blocks) -> bool:
+        """Say whether blocks may travel into others: of the same number, or as many where all are of one size."""
+        if self.collective.transposes:
+            return len(source.named) == len(target.named)
+        return source.numbers == target.numbers
 
     def read(self, rank: int, round: int, place: Place, block: int) -> int:
         symbol = self.memory[rank][place][block]
@@ -96,29 +121,28 @@ class _Prover(Observer):
     def message(self, sender: int, send_round: int, sent: Step, receiver: int, recv_round: int, received: Step) -> None:
         source = self.blocks(sender, send_round, sent.send)
         target = self.blocks(receiver, recv_round, received.recv)
-        if [block % self.nblocks for _, block in source] != [block % self.nblocks for _, block in target]:
+        if not self.alike(source, target):
             raise self.error(
                 sender,
                 send_round,
                 f"sends {self.describe(sent.send)} to rank {receiver}, "
                 f"which receives it in round {recv_round} as {self.describe(received.recv)}",
             )
-        self.arrived[receiver] = [self.read(sender, send_round, place, block) for place, block in source]
+        self.arrived[receiver] = [self.read(sender, send_round, place, block) for place, block in source.named]
         self.couplings.append(((sender, send_round), (receiver, recv_round)))
 
     def finish(self, rank: int, round: int, step: Step) -> None:
         if step.source is None:
             return
-        sent = self.blocks(rank, round, step.send) if step.dest is not None else []
         received = self.blocks(rank, round, step.recv)
-        if len(set(received)) < len(received):
-            place, block = next(named for named in received if received.count(named) > 1)
+        if len(received.together) < len(received.named):
+            place, block = next(name for name in received.named if received.named.count(name) > 1)
             raise self.error(rank, round, f"receives {_name(place, block)} twice in one message")
-        overlap = set(sent) & set(received)
-        if overlap and not (step.combine and sent == received):
-            place, block = min(overlap)
+        sent = self.blocks(rank, round, step.send) if step.dest is not None else NOTHING
+        if not sent.together.isdisjoint(received.together) and sent.named != received.named:
+            place, block = min(sent.together & received.together)
             raise self.error(rank, round, f"sends and receives {_name(place, block)} in one step")
-        for (place, block), symbol in zip(received, self.arrived[rank], strict=True):
+        for (place, block), symbol in zip(received.named, self.arrived[rank], strict=True):
             self.write(rank, round, place, block, symbol, step.combine)
 
     def local(self, rank: int, round: int, action: Local) -> None:
@@ -126,23 +150,22 @@ class _Prover(Observer):
         if action.action == "scale":
             if not self.collective.reduces:
                 raise self.error(rank, round, f"averages {self.describe(action.dest)} where nothing is added")
-            for place, block in targets:
+            for place, block in targets.named:
                 symbol = self.read(rank, round, place, block)
                 if self.symbols.scaled[symbol]:
                     raise self.error(rank, round, f"{_name(place, block)} is averaged twice")
                 self.write(rank, round, place, block, self.symbols.divide(symbol), False)
             return
         sources = self.blocks(rank, round, action.source)
-        if [block % self.nblocks for _, block in sources] != [block % self.nblocks for _, block in targets]:
+        if not self.alike(sources, targets):
             raise self.error(
                 rank, round, f"{action.action} of {self.describe(action.source)} to {self.describe(action.dest)}"
             )
-        overlap = set(sources) & set(targets)
-        if overlap:
-            place, block = min(overlap)
+        if not sources.together.isdisjoint(targets.together):
+            place, block = min(sources.together & targets.together)
             raise self.error(rank, round, f"reads and writes {_name(place, block)} in one {action.action}")
-        values = [self.read(rank, round, place, block) for place, block in sources]
-        for (place, block), symbol in zip(targets, values, strict=True):
+        values = [self.read(rank, round, place, block) for place, block in sources.named]
+        for (place, block), symbol in zip(targets.named, values, strict=True):
             self.write(rank, round, place, block, symbol, action.action == "combine")
 
 
@@ -155,7 +178,7 @@ def verify(algorithm: Algorithm, nranks: int, max_count: int | None = None) -> N
     for every number of elements; that the blocks tile the vector is checked for each. Raises ScheduleError.
     """
     collective = collective_named(algorithm.collective)
-    title = f"{algorithm.collective} {algorithm.name}, {nranks} ranks"
+    title = f"{algorithm.title}, {nranks} ranks"
     nblocks, ntemp = algorithm.blocks(nranks), algorithm.temp(nranks)
     if nblocks < 1:
         raise ScheduleError(f"{title}: {nblocks} blocks, but there must be at least one")
@@ -167,7 +190,7 @@ def verify(algorithm: Algorithm, nranks: int, max_count: int | None = None) -> N
         _check_tiling(title, count, nblocks)
 
     programs = [algorithm.operations(rank, nranks) for rank in range(nranks)]
-    prover = _Prover(title, collective, nranks, nblocks, ntemp)
+    prover = _Prover(title, collective, nranks, nblocks, ntemp, algorithm.root)
     for rank, program in enumerate(programs):
         _check_peers(prover, rank, nranks, program)
     blocked = play(programs, prover)
@@ -252,21 +275,29 @@ def _check_segments(prover: _Prover, programs: Sequence[Program]) -> None:
 
 
 def _check_result(prover: _Prover, collective: Collective, algorithm: Algorithm, programs: Sequence[Program]) -> None:
-    nranks = len(programs)
+    nranks, root, scales = len(programs), algorithm.root, algorithm.scales
     symbols = prover.symbols
+    expected = [collective.contributors(block, nranks, root) for block in range(prover.nblocks)]
     results: dict[int, tuple[int, int]] = {}
     for rank in range(nranks):
         last = sum(isinstance(operation, Step) for operation in programs[rank])
         for block in range(prover.nblocks):
-            if not collective.gets(rank, block):
+            if not collective.gets(rank, block, root):
                 continue
             symbol = prover.read(rank, last, "work", block)
-            wanted, found = collective.contributors(block, nranks), symbols.ranks[symbol]
+            wanted, found = expected[block], symbols.ranks[symbol]
             if found != wanted:
                 lacking = f"lacks {_ranks(wanted & ~found)}" if wanted & ~found else f"holds {_ranks(found & ~wanted)}"
                 raise prover.error(rank, last, f"block {block} ends wrong: it {lacking}")
-            if nranks > 1 and symbols.scaled[symbol] != algorithm.scales:
-                text = "ends as a sum in a schedule that averages" if algorithm.scales else "is averaged at this N only"
+            if not collective.reduces:
+                owner, origin = collective.owner(block, root), collective.origin(rank, block)
+                if owner is not None and symbol != symbols.leaf(owner, origin):
+                    raise prover.error(
+                        rank, last, f"block {block} ends wrong: it is not block {origin} of rank {owner}"
+                    )
+                continue
+            if nranks > 1 and symbols.scaled[symbol] != scales:
+                text = "ends as a sum in a schedule that averages" if scales else "is averaged at this N only"
                 raise prover.error(rank, last, f"block {block} {text}")
             other, first_symbol = results.setdefault(block, (rank, symbol))
             if algorithm.identical_bits and first_symbol != symbol:

@@ -203,8 +203,8 @@ def spoil_plans(spoiler: Callable[[str, int, int], Callable[[Any, Any, int], Non
     """Have the worker's plans spoiled by what ``spoiler(algorithm, rank, bytes of recvbuf)`` returns, if anything."""
     right = worker.plan
 
-    def plan(collective: str, algorithm: str, comm: Any, send: Any, recv: Any, *more: Any) -> Any:
-        planned = right(collective, algorithm, comm, send, recv, *more)
+    def plan(collective: str, algorithm: str, comm: Any, send: Any, recv: Any, *more: Any, **options: Any) -> Any:
+        planned = right(collective, algorithm, comm, send, recv, *more, **options)
         spoil = spoiler(algorithm, comm.Get_rank(), recv.nbytes)
         return planned if spoil is None else Spoiled(planned, spoil, send, recv)
 

@@ -156,9 +156,20 @@ def types(refuse: Refusals) -> None:
             algorithm=name,
             op="average",
         )
-        for dtype in ("complex64", "float16", "uint8", ">f8"):
+        for dtype in ("uint16", "uint64", "float128", ">f8"):
             refuse.everywhere(
                 f"{dtype}, {name}", ones(10, dtype), ones(10, dtype), dtype, "float32", "int64", algorithm=name
+            )
+        for dtype, op, word in (
+            ("complex64", "max", "no order"),
+            ("complex128", "min", "no order"),
+            ("float64", "land", "integers and bool"),
+            ("complex64", "lor", "integers and bool"),
+            ("uint8", "average", "round"),
+            ("bool", "prod", "lor"),
+        ):
+            refuse.everywhere(
+                f"{op} of {dtype}, {name}", MPI.IN_PLACE, ones(10, dtype), dtype, op, word, algorithm=name, op=op
             )
     refuse.everywhere("average of int64", MPI.IN_PLACE, ones(10, "int64"), "average", "int64", op="average")
     refuse.everywhere(
@@ -187,8 +198,8 @@ def names(refuse: Refusals) -> None:
             "algorithm", MPI.IN_PLACE, ones(), "'rings'", *known, collective=collective, algorithm="rings"
         )
     refuse.everywhere("collective", ones(), ones(), "'all_reduce'", *COLLECTIVES, collective="all_reduce")
-    refuse.everywhere("op", ones(), ones(), "'max'", "sum", "average", op="max")
-    refuse.everywhere("op of the library", ones(), ones(), "'max'", "sum", algorithm="mpi", op="max")
+    refuse.everywhere("op", ones(), ones(), "'xor'", "sum", "average", op="xor")
+    refuse.everywhere("op of the library", ones(), ones(), "'xor'", "sum", algorithm="mpi", op="xor")
     refuse.everywhere("an algorithm that is no name", ones(), ones(), algorithm=["ring"])
     refuse.everywhere("no algorithm", ones(), ones(), "None", algorithm=None)
     refuse.everywhere("no collective", ones(), ones(), "None", collective=None)

@@ -20,7 +20,14 @@ if __name__ == "__main__":
                     for segment in (0, DEFAULT_SEGMENT, max(8, count // 2)):
                         case = Case(algorithm.collective, tests.rank, tests.nranks, count, "float64", "sum", placement)
                         run = plan(
-                            algorithm.collective, algorithm.name, tests.comm, case.sendbuf, case.recvbuf, "sum", segment
+                            algorithm.collective,
+                            algorithm.name,
+                            tests.comm,
+                            case.sendbuf,
+                            case.recvbuf,
+                            "sum",
+                            segment,
+                            chunks=3,
                         )
                         case.fill(3)
                         run()

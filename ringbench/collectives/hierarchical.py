@@ -1,0 +1,184 @@
+"""Hierarchies: as little as possible between nodes, the rest inside."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ringbench.collectives.binomial import binomial_bcast, binomial_reduce
+from ringbench.collectives.ring import ring_allgather, ring_reduce_scatter
+from ringbench.schedule.compose import Part, ceil_log2, placed, renamed
+from ringbench.schedule.parameters import Groups, Value, groups_of
+from ringbench.schedule.registry import Algorithm, algorithm_named, register
+from ringbench.schedule.step import Operations, Span, Step, copy, scale, work
+
+
+def _between(outer: str, chunks: int) -> Algorithm:
+    """Return the algorithm between nodes."""
+    return algorithm_named("allreduce", outer).given(chunks=chunks)
+
+
+def _even(groups: Groups) -> bool:
+    return len({len(group) for group in groups}) == 1
+
+
+def _shards(nranks: int, groups: Value) -> int:
+    """Return into how many shards the vector is cut between nodes: one for each rank of a node, if all have as many."""
+    layout = groups_of(groups, nranks)
+    return len(layout[0]) if _even(layout) else 1
+
+
+def _blocks(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1) -> int:
+    return _shards(nranks, groups) * _leader_blocks(nranks, groups, outer, chunks)
+
+
+def _leader_blocks(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1) -> int:
+    return _between(outer, chunks).blocks(len(groups_of(groups, nranks)))
+
+
+def _temp(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1) -> int:
+    return _shards(nranks, groups) * _leader_temp(nranks, groups, outer, chunks)
+
+
+def _leader_temp(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1) -> int:
+    between, nodes = _between(outer, chunks), len(groups_of(groups, nranks))
+    return between.temp(nodes) + (between.blocks(nodes) if between.reads_original else 0)
+
+
+def _leader_rounds(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1) -> int:
+    layout = groups_of(groups, nranks)
+    return 2 * ceil_log2(max(map(len, layout))) + _between(outer, chunks).rounds(len(layout))
+
+
+def _leader_sent(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1) -> Fraction:
+    layout = groups_of(groups, nranks)
+    return ceil_log2(max(map(len, layout))) + _between(outer, chunks).sent(len(layout))
+
+
+def _rounds(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1) -> int:
+    layout = groups_of(groups, nranks)
+    if not _even(layout):
+        return _leader_rounds(nranks, groups, outer, chunks)
+    return 2 * (len(layout[0]) - 1) + _between(outer, chunks).rounds(len(layout))
+
+
+def _sent(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1) -> Fraction:
+    layout = groups_of(groups, nranks)
+    if not _even(layout):
+        return _leader_sent(nranks, groups, outer, chunks)
+    size = len(layout[0])
+    return Fraction(2 * (size - 1), size) + _between(outer, chunks).sent(len(layout)) / size
+
+
+def _remark(nranks: int, groups: Value = None, outer: str = "ring") -> str:
+    layout = groups_of(groups, nranks)
+    nodes = f"{len(layout)} node{'s'[: len(layout) > 1]}"
+    if _even(layout):
+        return f"{nodes} of {len(layout[0])}, {outer} between"
+    sizes = ", ".join(map(str, sorted({len(group) for group in layout})))
+    return f"{nodes} of {sizes}, {outer} between leaders: nodes of unlike size have no common shards"
+
+
+def _leaders_remark(nranks: int, groups: Value = None, outer: str = "ring") -> str:
+    layout = groups_of(groups, nranks)
+    sizes = ", ".join(map(str, sorted({len(group) for group in layout})))
+    return f"{len(layout)} node{'s'[: len(layout) > 1]} of {sizes}, {outer} between leaders"
+
+
+def _across(between: Algorithm, node: int, members: list[int], first: int, nblocks: int) -> Operations:
+    """Run the algorithm between nodes on a range of blocks, one rank of each node taking part."""
+    nodes = len(members)
+    if nodes == 1:
+        return
+    size = between.blocks(nodes)
+    part = Part(first=first, size=size, nblocks=nblocks, ntemp=between.temp(nodes))
+    if between.reads_original:
+        yield copy(work(first, size), part.saved(0, size))
+    yield from renamed(placed(between.operations(node, nodes), part), lambda index: members[index])
+
+
+def _wide(operations: Operations, size: int) -> Operations:
+    """Make every block of a schedule ``size`` blocks wide."""
+    for step in operations:
+        assert isinstance(step, Step)
+        assert isinstance(step.send, Span)
+        assert isinstance(step.recv, Span)
+        yield Step(
+            dest=step.dest,
+            send=work(step.send.first * size, size),
+            source=step.source,
+            recv=work(step.recv.first * size, size),
+            combine=step.combine,
+        )
+
+
+@register(
+    "allreduce",
+    "hierarchical",
+    blocks=_blocks,
+    temp=_temp,
+    rounds=_rounds,
+    sent=_sent,
+    formulas=("2(g-1) + rounds between k nodes of g", "2(g-1)/g + 1/g of that between k nodes"),
+    exact=False,
+    arguments=("groups", "outer", "chunks"),
+    remark=_remark,
+)
+def hierarchical_allreduce(
+    rank: int, nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1
+) -> Operations:
+    """Reduce-scatter in the node, allreduce each shard across, all-gather in the node. Jia et al. 2018, 2D form.
+
+    The j-th ranks of all nodes work on shard j, so that every rank of a node uses the network. Nodes of unlike size
+    have no such shards: then leaders do it, see ``hierarchical_leaders``.
+    """
+    layout = groups_of(groups, nranks)
+    if not _even(layout):
+        yield from hierarchical_leaders_allreduce(rank, nranks, groups, outer, chunks)
+        return
+    node = next(number for number, group in enumerate(layout) if rank in group)
+    group, between = layout[node], _between(outer, chunks)
+    local, here, size = group.index(rank), len(group), between.blocks(len(layout))
+    yield from renamed(_wide(ring_reduce_scatter(local, here), size), lambda index: group[index])
+    members = [other[local] for other in layout]
+    yield from _across(between, node, members, local * size, here * size)
+    yield scale(work(local * size, size))
+    yield from renamed(_wide(ring_allgather(local, here), size), lambda index: group[index])
+
+
+@register(
+    "allreduce",
+    "hierarchical_leaders",
+    blocks=_leader_blocks,
+    temp=_leader_temp,
+    rounds=_leader_rounds,
+    sent=_leader_sent,
+    formulas=("2 ceil(lg g) + rounds between k nodes", "at most ceil(lg g) + that between k nodes"),
+    exact=False,
+    arguments=("groups", "outer", "chunks"),
+    remark=_leaders_remark,
+)
+def hierarchical_leaders_allreduce(
+    rank: int, nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1
+) -> Operations:
+    """Reduce to a leader in each node, allreduce between leaders, broadcast in the node. Horovod; NCCL.
+
+    Works on any layout; the whole vector passes through one rank of each node.
+    """
+    layout = groups_of(groups, nranks)
+    node = next(number for number, group in enumerate(layout) if rank in group)
+    group, between = layout[node], _between(outer, chunks)
+    local, here, nblocks = group.index(rank), len(group), between.blocks(len(layout))
+    yield from renamed(_whole(binomial_reduce(local, here), nblocks), lambda index: group[index])
+    if local == 0:
+        yield from _across(between, node, [other[0] for other in layout], 0, nblocks)
+        yield scale(work(0, nblocks))
+    yield from renamed(_whole(binomial_bcast(local, here), nblocks), lambda index: group[index])
+
+
+def _whole(operations: Operations, nblocks: int) -> Operations:
+    """Have a schedule of one block move the whole vector."""
+    for step in operations:
+        assert isinstance(step, Step)
+        send = work(0, nblocks) if step.dest is not None else ()
+        recv = work(0, nblocks) if step.source is not None else ()
+        yield Step(dest=step.dest, send=send, source=step.source, recv=recv, combine=step.combine)

@@ -1,0 +1,67 @@
+"""What the steps of a schedule would take if nothing but their messages and their additions took time."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from mpi4py import MPI
+
+from ringbench.runtime.arrays import Backend
+from ringbench.runtime.execute import MPI_TYPES, TAG, buffer_spec
+from ringbench.runtime.timing import Contestant
+
+
+class Limits:
+    """Measure a bare Sendrecv and a bare reduction in place for every length that the steps of some plans have.
+
+    The Sendrecv goes round the ring of all ranks, uncut, between buffers of its own; the reduction is that of the
+    device, of one buffer into the other. Both are contestants like the plans themselves, in the same rounds.
+    """
+
+    def __init__(self, comm: Any, steps: list[tuple[tuple[int, int], ...]], dtype: str, op: str, backend: Backend):
+        self.comm = comm
+        own = {(kind, step[kind]) for plan in steps for step in plan for kind in (0, 1) if step[kind]}
+        needed = sorted(set().union(*comm.allgather(own)))
+        longest = max((length for _, length in needed), default=0)
+        self.one, self.other = backend.empty(longest, dtype), backend.empty(longest, dtype)
+        for buffer in (self.one, self.other):
+            buffer[...] = 0
+        backend.synchronize()
+        rank, nranks = comm.Get_rank(), comm.Get_size()
+        dest, source = (rank + 1) % nranks, (rank - 1) % nranks
+        datatype, kernel = MPI_TYPES[dtype], backend.kernel(op)
+        self.bare: dict[tuple[int, int], Contestant] = {}
+        for kind, length in needed:
+            one, other = self.one[:length], self.other[:length]
+            if kind == 0:
+                send, recv = buffer_spec(one, datatype), buffer_spec(other, datatype)
+                run = _bound(comm.Sendrecv, (send, dest, TAG, recv, source, TAG), None)
+            else:
+                run = _bound(kernel, (one, other, one), backend if backend.asynchronous else None)
+            self.bare[kind, length] = Contestant(prepare=_nothing, run=run)
+
+    @property
+    def contestants(self) -> list[Contestant]:
+        """Return what has to be sampled, in the same order on all ranks."""
+        return list(self.bare.values())
+
+    def of(self, steps: tuple[tuple[int, int], ...]) -> float:
+        """Return the seconds that the steps add up to on the rank where they take longest. Collective."""
+        total = 0.0
+        for step in steps:
+            total += sum(median(self.bare[kind, length].samples_s) for kind, length in enumerate(step) if length)
+        return float(self.comm.allreduce(total, MPI.MAX))
+
+
+def _bound(call: Any, arguments: tuple[Any, ...], device: Backend | None) -> Any:
+    def run() -> None:
+        call(*arguments)
+        if device is not None:
+            device.synchronize()
+
+    return run
+
+
+def _nothing() -> None:
+    pass

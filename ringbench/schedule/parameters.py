@@ -1,0 +1,102 @@
+"""What a generator may be told beyond (rank, nranks): the root, the nodes, the chunks, the algorithm between nodes."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
+Value: TypeAlias = "int | str | Groups | None"
+
+#: Every argument and its value unless given: ``root`` has or gets the vector; ``chunks`` are the pieces that follow
+#: each other through a pipeline; ``groups`` are the ranks of each node (None: all ranks share one); ``outer`` is the
+#: allreduce between nodes.
+DEFAULTS: dict[str, Value] = {"root": 0, "chunks": 4, "groups": None, "outer": "ring"}
+
+MAX_CHUNKS = 4096
+
+
+def check_value(name: str, value: object) -> Value:
+    """Return a value in the form that generators take; raise ValueError for what is wrong for any number of ranks."""
+    if name not in DEFAULTS:
+        raise ValueError(f"unknown argument {name!r} of a schedule; known: {', '.join(DEFAULTS)}")
+    if name == "outer":
+        if isinstance(value, str):
+            return value
+    elif name == "groups":
+        if value is None:
+            return None
+        try:
+            groups = tuple(tuple(int(rank) for rank in group) for group in value)  # type: ignore[attr-defined]
+        except (TypeError, ValueError):
+            raise ValueError(f"groups {value!r}: must be groups of ranks, as in ((0, 1), (2, 3))") from None
+        if groups and all(groups):
+            return tuple(sorted(groups))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        if name == "root" and value >= 0:
+            return value
+        if name == "chunks" and 1 <= value <= MAX_CHUNKS:
+            return value
+    wanted = {
+        "root": "a rank",
+        "chunks": f"a number from 1 to {MAX_CHUNKS}",
+        "groups": "groups of ranks, none empty",
+        "outer": "the name of an allreduce",
+    }
+    raise ValueError(f"{name} {value!r}: must be {wanted[name]}")
+
+
+def check_ranks(name: str, value: Value, nranks: int) -> None:
+    """Raise ValueError where a checked value does not fit the number of ranks."""
+    if name == "root" and isinstance(value, int) and value >= nranks:
+        raise ValueError(f"root {value}: there are {nranks} ranks")
+    if name == "groups" and isinstance(value, tuple):
+        ranks = sorted(rank for group in value for rank in group)
+        if ranks != list(range(nranks)):
+            raise ValueError(f"groups {value_text(value)}: must hold each of the ranks 0 to {nranks - 1} once")
+
+
+def groups_of(value: Value, nranks: int) -> Groups:
+    """Return the groups that an argument stands for."""
+    return value if isinstance(value, tuple) else (tuple(range(nranks)),)
+
+
+def parse_groups(text: str) -> Groups:
+    """Read groups from text as in ``0,1/2,3``; raise ValueError quoting what is malformed."""
+    try:
+        groups = tuple(tuple(int(rank) for rank in group.split(",")) for group in text.split("/"))
+    except ValueError:
+        raise ValueError(f"malformed groups {text!r}: must be as in 0,1/2,3") from None
+    if any(rank < 0 for group in groups for rank in group):
+        raise ValueError(f"malformed groups {text!r}: ranks are not negative")
+    return groups
+
+
+def value_text(value: Value) -> str:
+    """Write a value as the command line takes it."""
+    if isinstance(value, tuple):
+        return "/".join(",".join(map(str, group)) for group in value)
+    return str(value)
+
+
+def pairs(nranks: int) -> Groups:
+    """Return the groups of nodes with two ranks each; a last one is alone."""
+    return tuple(tuple(range(rank, min(rank + 2, nranks))) for rank in range(0, nranks, 2))
+
+
+def samples(name: str, nranks: int) -> list[Value]:
+    """Return the values of an argument for which a schedule is proved."""
+    if name == "root":
+        return [0, nranks - 1]
+    if name == "chunks":
+        return [1, 2, 5]
+    if name == "outer":
+        return ["ring", "recursive_doubling", "naive", "rabenseifner"]
+    half, third = nranks // 2, nranks // 3
+    layouts = [
+        [range(half), range(half, nranks)],
+        [range(0, nranks, 2), range(1, nranks, 2)],
+        [range(third), range(third, nranks)],
+        [range(rank, rank + 1) for rank in range(nranks)],
+        pairs(nranks),
+    ]
+    return [tuple(tuple(group) for group in layout) for layout in layouts if all(layout)]

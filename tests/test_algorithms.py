@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import ringbench.collectives  # noqa: F401  (fills the registry)
+from ringbench.report.algorithms import SYMBOLS, render_algorithms
+from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
+from ringbench.schedule.semantics import COLLECTIVES
+
+FORMATS = ("text", "markdown", "json")
+
+
+def chosen(*names: tuple[str, str]) -> list[Algorithm]:
+    return [algorithm_named(*name) for name in names]
+
+
+def test_text_has_the_librarys_own_beside_each_collectives() -> None:
+    found = chosen(("reduce", "binomial"), ("allreduce", "ring"), ("allreduce", "parameter_server"))
+    summaries = [algorithm.summary for algorithm in found]
+    assert render_algorithms(found, "text").splitlines() == [
+        "allreduce",
+        f"  ring              {summaries[1]}",
+        f"  parameter_server  {summaries[2]}",
+        "  mpi               The MPI library's own.",
+        "reduce",
+        f"  binomial          {summaries[0]}",
+        "  mpi               The MPI library's own.",
+    ]
+
+
+def test_every_registered_algorithm_is_listed_once_and_collectives_stand_in_order() -> None:
+    lines = render_algorithms(algorithms(), "text").splitlines()
+    headings = [line for line in lines if not line.startswith(" ")]
+    assert headings == sorted(COLLECTIVES)
+    listed, here = [], ""
+    for line in lines:
+        here = here if line.startswith(" ") else line
+        if line.startswith(" "):
+            listed.append((here, line.split()[0]))
+    registered = [(algorithm.collective, algorithm.name) for algorithm in algorithms()]
+    assert sorted(listed) == sorted([*registered, *((name, "mpi") for name in COLLECTIVES)])
+    assert len(set(listed)) == len(listed)
+
+
+def test_markdown_is_a_table_of_formulas_under_what_they_mean() -> None:
+    ring = replace(algorithm_named("allreduce", "ring"), formulas=("2(N-1)", "2(N-1)/N"))
+    lines = render_algorithms([ring, *chosen(("allreduce", "swing_latency"))], "markdown").splitlines()
+    assert lines[:2] == [SYMBOLS, ""]
+    assert lines[2] == "| collective | algorithm | rounds | bytes sent by the busiest rank, in S | bits | what |"
+    assert set(lines[3]) == {"|", "-"}
+    assert lines[4] == f"| allreduce | ring | 2(N-1) | 2(N-1)/N | identical | {ring.summary} |"
+    assert "| swing_latency |" in lines[5]
+    assert "| may differ |" in lines[5]
+    assert len(lines) == 6
+
+
+def test_every_algorithm_fills_its_line_of_the_table() -> None:
+    lines = render_algorithms(algorithms(), "markdown").splitlines()[4:]
+    assert len(lines) == len(algorithms())
+    for line in lines:
+        cells = [cell.strip() for cell in line.split("|")]
+        assert (len(cells), cells[0], cells[-1]) == (8, "", "")
+        assert all(cells[1:-1]), line
+
+
+def test_json_is_an_array_of_flat_objects() -> None:
+    rows = json.loads(render_algorithms(algorithms(), "json"))
+    by_name = {(row["collective"], row["algorithm"]): row for row in rows}
+    assert len(by_name) == len(rows) == len(algorithms()) + len(COLLECTIVES)
+    assert not any(isinstance(value, dict) for row in rows for value in row.values())
+    for algorithm in algorithms():
+        row = by_name[algorithm.collective, algorithm.name]
+        assert (row["rounds"], row["sent"]) == algorithm.formulas
+        assert row["identical_bits"] is algorithm.identical_bits
+        assert row["summary"] == algorithm.summary
+    assert by_name["bcast", "chain"]["arguments"] == ["root", "chunks"]
+    assert by_name["allreduce", "ring"]["arguments"] == []
+    assert by_name["alltoall", "mpi"] == {
+        "collective": "alltoall",
+        "algorithm": "mpi",
+        "summary": "The MPI library's own.",
+    }
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_list_ends_its_last_line_and_any_terminal_can_show_it(format: str) -> None:
+    text = render_algorithms(algorithms(), format)
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+    assert text.isascii()
