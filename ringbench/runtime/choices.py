@@ -28,7 +28,7 @@ def choose_by_rule(collective: str, nranks: int, nbytes: int) -> str:
     """
     power = nranks & (nranks - 1) == 0
     if collective == "allreduce":
-        if nbytes <= 32 * 2**10 or (nranks == 2 and nbytes <= 256 * 2**10):
+        if nbytes <= 32 * 2**10 or (nranks == 2 and nbytes <= 128 * 2**10):
             return "recursive_doubling"
         return "rabenseifner" if power and nbytes <= 2**20 else "ring"
     if collective == "reduce_scatter":
