@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -91,3 +93,36 @@ def test_a_list_ends_its_last_line_and_any_terminal_can_show_it(format: str) -> 
     assert text.endswith("\n")
     assert not text.endswith("\n\n")
     assert text.isascii()
+
+
+#: Formulas in words, which no machine evaluates; tests of the schedules hold their closed forms.
+WORDS = {"hierarchical", "hierarchical_leaders"}
+
+
+def evaluated(text: str, nranks: int, chunks: int) -> Fraction:
+    """Return the value of a formula as it is written."""
+    f = nranks.bit_length() - 1
+    names = {"N": nranks, "f": f, "p": 2**f, "L": (nranks - 1).bit_length(), "c": chunks}
+    explicit = re.sub(r"(?<=[0-9)])(?=[A-Za-z(])", "*", text)
+    python = re.sub(r"[A-Za-z]+|[0-9]+", lambda found: f"Fraction({names.get(found[0], found[0])})", explicit)
+    return Fraction(eval(python, {"Fraction": Fraction}))
+
+
+@pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+def test_the_formulas_of_the_table_say_what_the_closed_forms_give(algorithm: Algorithm) -> None:
+    if algorithm.name in WORDS:
+        assert all("node" in text for text in algorithm.formulas)
+        return
+    for nranks in range(3, 34):
+        power = nranks & (nranks - 1) == 0
+        found = Fraction(algorithm.rounds(nranks)), algorithm.sent(nranks)
+        for text, value in zip(algorithm.formulas, found, strict=True):
+            plain, _, folded = text.partition("; ")
+            form = plain if power or not folded else folded.removesuffix(" folded")
+            only_powers = form.endswith(" for N = 2^L")
+            form = form.removesuffix(" for N = 2^L")
+            written = evaluated(form.removeprefix("at most "), nranks, 4)
+            if form.startswith("at most "):
+                assert value <= written, (nranks, text)
+            elif power or not only_powers:
+                assert value == written, (nranks, text)

@@ -65,7 +65,7 @@ def test_the_rule_has_no_gaps_between_short_and_long(collective: str) -> None:
         ("allreduce", 4, 2**20, "rabenseifner"),
         ("allreduce", 4, 2**20 + 1, "ring"),
         ("allreduce", 3, 32 * 2**10 + 1, "ring"),
-        ("allreduce", 2, 2**18, "recursive_doubling"),
+        ("allreduce", 2, 2**17, "recursive_doubling"),
         ("reduce_scatter", 8, 2**19, "recursive_halving"),
         ("reduce_scatter", 6, 2**19, "pat"),
         ("reduce_scatter", 8, 2**19 + 1, "ring"),

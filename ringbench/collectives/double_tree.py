@@ -93,7 +93,7 @@ def _most_rounds(nranks: int, chunks: int) -> int:
     blocks=lambda nranks, chunks: 2 * chunks,
     rounds=_most_rounds,
     sent=lambda nranks: min(Fraction(2), Fraction(nranks, 2)) if nranks > 1 else 0,
-    formulas=("at most 4(c+f-1)", "2"),
+    formulas=("at most 4(c+f-1)", "at most 2"),
     exact=False,
     arguments=("chunks",),
 )

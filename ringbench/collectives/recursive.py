@@ -128,7 +128,7 @@ def _doubling_sent(nranks: int) -> Fraction:
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: folded_rounds(floor_log2(nranks), nranks),
     sent=_doubling_sent,
-    formulas=("f; f+2 folded", "(N-1)/N; less than 2 folded"),
+    formulas=("f; f+2 folded", "(N-1)/N; at most 5/2 folded"),
 )
 def recursive_doubling_allgather(rank: int, nranks: int) -> Operations:
     """Exchange all blocks gathered so far with partners at distances 1, 2, 4. Thakur et al. 2005.

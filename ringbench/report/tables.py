@@ -99,7 +99,8 @@ def _csv_field(value: Any) -> Any:
 def _blocks(rows: Sequence[Flat], kind: str, *, markdown: bool) -> str:
     keys, heading, order, columns, closing = _BLOCKS[kind]
     if kind == "table" and any(row.get("of_limit") is not None for row in rows):
-        columns = {**columns, "of_limit": lambda row: _digits(row.get("of_limit"))}
+        shown = {name: write for name, write in columns.items() if name != "samples"}  # or it would be too wide
+        columns = {**shown, "of_limit": lambda row: _digits(row.get("of_limit"))}
 
     def block(row: Flat) -> list[Any]:
         return [row[name] for name in keys]

@@ -22,9 +22,9 @@ def default_chunks(nbytes: int) -> int:
 def choose_by_rule(collective: str, nranks: int, nbytes: int) -> str:
     """Return the algorithm for a case by its latency and its bytes alone, where no run says better.
 
-    Short vectors go to the algorithm with the fewest rounds, long ones to the one that moves the fewest bytes; between
-    them stand those that need few rounds and few bytes where N is a power of two, or the collective has one for any N.
-    The limits are where they cross for links of 1 us to 5 us and 5 GB/s to 20 GB/s, so only of the right order.
+    Short vectors go to the algorithm with the fewest rounds, long ones to one that moves few bytes without a pipeline;
+    between them stand those that need few rounds and few bytes where N is a power of two, or the collective has one for
+    any N. The limits are where they cross for links of 1 us to 5 us and 5 GB/s to 20 GB/s, so only of the right order.
     """
     power = nranks & (nranks - 1) == 0
     if collective == "allreduce":
