@@ -63,6 +63,14 @@ def test_a_sample_is_the_slowest_rank() -> None:
     assert "max over ranks" in row().estimand
 
 
+def test_osu_and_imb_print_the_average_the_least_and_the_greatest_of_the_ranks_means() -> None:
+    cell = row(samples_s=(4 * MS,) * 7, rank_means_s=(1 * MS, 1 * MS, 1 * MS, 4 * MS)).table_cell()
+    assert cell["osu_avg_s"] == pytest.approx(1.75 * MS)  # CASE 19: which the headline of 4 ms is not
+    assert (cell["osu_min_s"], cell["osu_max_s"], cell["median_s"]) == (1 * MS, 4 * MS, 4 * MS)
+    bare = row().table_cell()
+    assert (bare["osu_avg_s"], bare["osu_min_s"], bare["osu_max_s"]) == (None, None, None)
+
+
 def test_gigabytes_are_powers_of_ten() -> None:
     algbw = row(nbytes=8 * 2**20, samples_s=(4 * MS,)).bandwidths()[0]
     assert algbw == pytest.approx(2.097152)

@@ -214,6 +214,17 @@ def test_who_is_done_leaves_and_the_others_go_on_together(clock: Clock) -> None:
     assert comm.events.count("run calm") == 8
 
 
+def test_the_ranks_own_durations_are_summed_over_the_samples_alone(clock: Clock) -> None:
+    comm = Comm(clock, slower=5)
+    one, other = contestant(comm, "a", steady(7)), contestant(comm, "b", noisy)
+    run_rounds(comm, [one, other], 3)  # a warm-up
+    assert one.own_s == pytest.approx(3 * 7e-9)
+    take(clock, comm, one, other, max_samples=50)
+    assert one.own_s == pytest.approx(8 * 7e-9)
+    assert sum(one.samples_s) == pytest.approx(8 * 12e-9)  # the other rank's
+    assert other.own_s == pytest.approx(sum(other.samples_s) - 50 * 5e-9)
+
+
 def test_the_fewest_samples_are_taken_whatever_the_budget(clock: Clock) -> None:
     comm = Comm(clock)
     one, other = contestant(comm, "a", noisy), contestant(comm, "b", noisy)

@@ -18,7 +18,7 @@ KEY = ("collective", "algorithm", "op", "dtype", "device", "nranks", "nbytes", "
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device"), str),
     **dict.fromkeys(("nranks", "nbytes", "count", "launch"), int),
-    **dict.fromkeys(("samples_s", "warmup_s", "warnings"), tuple),
+    **dict.fromkeys(("samples_s", "rank_means_s", "warmup_s", "warnings"), tuple),
     "in_place": bool,
 }
 
@@ -29,11 +29,13 @@ _LIMIT = 2**63
 class Row:
     """Hold one cell of a run. Times in seconds; ``nbytes`` and ``count`` are of the whole vector.
 
-    A sample is the maximum over ranks of the local duration after a barrier; ``warmup_s`` are the ones before, kept
-    but counted nowhere. ``wrong`` counts wrong elements over all ranks and checks, None where nothing was checked.
-    ``bytes_sent_max`` is what the busiest rank sends, None where the library does not say. ``stop`` says which rule
-    ended sampling: ``ci``, ``budget`` or ``max``. ``reason`` says why there are no samples, ``remark`` what was decided
-    by size, by nodes or by ``auto``. ``limit_s`` is what the steps' bare Sendrecvs and reductions add up to.
+    A sample is the maximum over ranks of the local duration after a barrier; ``warmup_s`` are the ones before, kept but
+    counted nowhere. ``rank_means_s`` are the means of each rank's own durations over the same iterations, in rank
+    order: what OSU and IMB report are their average, least and greatest. ``wrong`` counts wrong elements over all ranks
+    and checks, None where nothing was checked. ``bytes_sent_max`` is what the busiest rank sends, None where the
+    library does not say. ``stop`` says which rule ended sampling: ``ci``, ``budget`` or ``max``. ``reason`` says why
+    there are no samples, ``remark`` what was decided by size, by nodes or by ``auto``. ``limit_s`` is what the steps'
+    bare Sendrecvs and reductions add up to.
     """
 
     collective: str
@@ -47,6 +49,7 @@ class Row:
     in_place: bool
     launch: int
     samples_s: tuple[float, ...]
+    rank_means_s: tuple[float, ...] = ()
     warmup_s: tuple[float, ...] = ()
     wrong: int | None = None
     wrong_detail: str | None = None
@@ -74,6 +77,11 @@ class Row:
     def summary(self) -> tuple[float | None, float | None, float | None]:
         """Return the median and its 95 % interval in seconds."""
         return median_interval(self.samples_s) if self.samples_s else (None, None, None)
+
+    @property
+    def rank_average(self) -> float | None:
+        """Return OSU's "Avg Latency" and IMB's t_avg: the average over ranks of their means over iterations."""
+        return sum(self.rank_means_s) / len(self.rank_means_s) if self.rank_means_s else None
 
     def bandwidths(self) -> tuple[float | None, float | None, str | None]:
         """Return algbw and busbw in GB/s (10^9 B/s), or None with the reason."""
@@ -108,6 +116,9 @@ class Row:
             "ci_high_s": high,
             "min_s": min(self.samples_s, default=None),
             "max_s": max(self.samples_s, default=None),
+            "osu_avg_s": self.rank_average,
+            "osu_min_s": min(self.rank_means_s, default=None),
+            "osu_max_s": max(self.rank_means_s, default=None),
             "algbw_gb_per_s": algbw,
             "busbw_gb_per_s": busbw,
             "bytes_sent_max": self.bytes_sent_max,
@@ -131,7 +142,7 @@ class Row:
         """Read a row back; fields of a newer version are ignored. Raises ValueError naming what is missing."""
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in data.items() if name in known}
-        for name in ("samples_s", "warmup_s", "warnings"):
+        for name in ("samples_s", "rank_means_s", "warmup_s", "warnings"):
             if isinstance(values.get(name), list):
                 values[name] = tuple(values[name])
         try:
@@ -161,7 +172,7 @@ class Row:
         if (row.count == 0) != (row.nbytes == 0) or row.count > row.nbytes:
             raise _not_a_row("count", row.count)
         bare = () if row.limit_s is None else (row.limit_s,)
-        for time in (*row.samples_s, *row.warmup_s, *bare):
+        for time in (*row.samples_s, *row.rank_means_s, *row.warmup_s, *bare):
             if isinstance(time, bool) or not isinstance(time, (int, float)) or not (time == 0 or 1e-12 < time < 1e12):
                 raise _not_a_row("a sample", time)
         return row

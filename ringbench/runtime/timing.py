@@ -20,12 +20,14 @@ from ringbench.records.stats import median_interval
 class Contestant:
     """Hold one algorithm of a size: how to restore its input, how to run it, and what was seen.
 
-    ``samples_s`` are maxima over ranks, in seconds. ``stop`` says which rule ended sampling.
+    ``samples_s`` are maxima over ranks, in seconds; ``own_s`` is the sum of this rank's own durations over the same
+    iterations. ``stop`` says which rule ended sampling.
     """
 
     prepare: Callable[[], None]
     run: Callable[[], None]
     samples_s: list[float] = field(default_factory=list)
+    own_s: float = 0.0
     stop: str | None = None
 
 
@@ -65,6 +67,8 @@ def run_rounds(comm: Any, contestants: Sequence[Contestant], rounds: int, random
         if random is not None:
             random.shuffle(order)
         run_round(comm, contestants, order, local[number])
+    for contestant, own in zip(contestants, local.sum(axis=0).tolist(), strict=True):
+        contestant.own_s += own
     comm.Allreduce(MPI.IN_PLACE, local, MPI.MAX)
     return local.round(9)
 
@@ -77,6 +81,8 @@ def sample(comm: Any, contestants: Sequence[Contestant], settings: Settings, dea
     """
     random = Random(seed)  # the same order on all ranks
     active = list(contestants)
+    for contestant in active:
+        contestant.own_s = 0.0  # what the warm-up left there
     batch = settings.min_samples
     collecting = gc.isenabled()
     gc.disable()

@@ -226,6 +226,7 @@ class _Group:
                 in_place=self.in_place,
                 launch=launch,
                 samples_s=tuple(cell.contestant.samples_s) if cell.contestant else (),
+                rank_means_s=self._rank_means(cell),
                 warmup_s=tuple(cell.warmup_s),
                 wrong=cell.wrong if cell.plan else None,
                 wrong_detail=cell.detail,
@@ -238,6 +239,12 @@ class _Group:
                 limit_s=self.limits.of(cell.plan.steps) if self.limits and cell.plan and cell.plan.steps else None,
             )
             yield replace(row, warnings=warnings + _row_warnings(row, tick))
+
+    def _rank_means(self, cell: _Cell) -> tuple[float, ...]:
+        """Return every rank's mean over the iterations; nothing where nothing was sampled."""
+        if cell.contestant is None or not cell.contestant.samples_s:
+            return ()
+        return tuple(self.comm.allgather(round(cell.contestant.own_s / len(cell.contestant.samples_s), 9)))
 
     def _bytes_sent_max(self, cell: _Cell) -> int | None:
         if cell.plan is None or cell.plan.bytes_sent is None:
