@@ -133,6 +133,8 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("plan", nargs="?", metavar="PLAN.toml", help="settings in a file; options here override them")
     ranks = "rank counts, one job each (default 1,2,4,... up to the cores, or to the tasks of an allocation)"
     sub.add_argument("--ranks", type=_checked(lambda text: tuple(parse_ranks(text))), metavar="1,2,4", help=ranks)
+    launches = "start every job so often (default 1): intervals then tell how launches differ"
+    sub.add_argument("--launches", type=_checked(_count), metavar="K", help=launches)
     _add_settings(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder of run.jsonl (default ringbench-DATE-TIME)")
     sub.add_argument("--resume", action="store_true", help="go on with the run in DIR: measure only what is missing")
@@ -151,7 +153,13 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("plan", nargs="?", metavar="PLAN.toml", help="settings in a file; options here override them")
     _add_settings(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder for run.jsonl (default: none is written)")
-    for hidden, kind in (("append", Path), ("cases-before", int), ("cases-total", int), ("budget-after", float)):
+    for hidden, kind in (
+        ("append", Path),
+        ("cases-before", int),
+        ("cases-total", int),
+        ("budget-after", float),
+        ("launch", int),
+    ):
         sub.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     _add_format(sub)
 

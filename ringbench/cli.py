@@ -122,14 +122,16 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
             stored = started.provenance.get("settings")
             if not isinstance(stored, dict):
                 raise ValueError(f"{started.path}: its first line holds no settings to go on with")
-            plan = plan_from({**stored, "ranks": started.provenance.get("ranks")})
+            plan = plan_from({**stored, **{name: started.provenance.get(name) for name in ("ranks", "launches")}})
         else:
             plan = SweepPlan(settings=Settings())
         settings = override(plan.settings, **vars(arguments))
+        asked = getattr(arguments, "launches", None)
+        launches = plan.launches if asked is None else asked
+        ranks = getattr(arguments, "ranks", None)
+        return SweepPlan(settings=settings, ranks=ranks or plan.ranks, launches=launches)
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from None
-    ranks = getattr(arguments, "ranks", None)
-    return SweepPlan(settings=settings, ranks=ranks or plan.ranks)
 
 
 class _Terminated(BaseException):
@@ -161,7 +163,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         mpirun = find_mpirun(os.environ, override=arguments.mpirun)
         if started:
             _check_resumed(started, plan.settings)
-        first = provenance(plan.settings, ranks, arguments=sys.argv[1:], environ=os.environ)
+        first = provenance(plan.settings, ranks, launches=plan.launches, arguments=sys.argv[1:], environ=os.environ)
         file = started.path if started else open_run(folder, first)
     except (ValueError, LaunchError, OSError) as error:
         raise UsageError(str(error)) from None
@@ -173,6 +175,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
                 plan.settings,
                 ranks,
                 file,
+                launches=plan.launches,
                 mpirun=mpirun,
                 python=sys.executable,
                 environ=os.environ,
@@ -348,7 +351,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
             known = {row.key for row in read_run(file).rows}
             job = {
                 "kind": "job",
-                "launch": 0,
+                "launch": arguments.launch or 0,
                 "nranks": comm.Get_size(),
                 "time": now(),
                 "mpi_library": ranks[0]["mpi_library"],
@@ -366,7 +369,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         after=arguments.budget_after or 0.0,
     )
     choose = choose_by_rule if arguments.choices is None else choose_by(arguments.choices)
-    for row in measure(comm, settings, warnings=warnings, choose=choose):
+    for row in measure(comm, settings, launch=arguments.launch or 0, warnings=warnings, choose=choose):
         rows.append(row)
         if first and row.key not in known:
             if file is not None:
@@ -419,9 +422,10 @@ def _showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
 
 
 def _print_table(rows: Sequence[Row], format: str) -> None:
+    from ringbench.model.pool import table_cells
     from ringbench.report.tables import render
 
-    sys.stdout.write(render([row.table_cell() for row in rows], "table", format))
+    sys.stdout.write(render(table_cells(rows), "table", format))
 
 
 @_showing
@@ -464,12 +468,12 @@ def _show_sweep(run: Run, folder: Path, format: str) -> None:
     """Print table, fit and comparison, and write them beside the run as Markdown."""
     from ringbench.model.compare import compare_rows
     from ringbench.model.fit import fit_rows
+    from ringbench.model.pool import table_cells
     from ringbench.report.summary import summary
     from ringbench.report.tables import render
 
-    sections: list[tuple[str, str, list[dict[str, Any]]]] = [
-        ("Bandwidth", "table", [row.table_cell() for row in run.rows])
-    ]
+    cells = table_cells(run.rows)
+    sections: list[tuple[str, str, list[dict[str, Any]]]] = [("Bandwidth", "table", cells)]
     try:
         result = fit_rows(run.rows)
         sections.append(("Latency and bandwidth fitted", "fit", [fit.to_json() for fit in result.segments]))
@@ -496,7 +500,7 @@ def _show_sweep(run: Run, folder: Path, format: str) -> None:
     else:
         heading = "# In short" if format == "markdown" else "In short\n========"
         bullet = "- " if format == "markdown" else ""
-        lines = summary([row.table_cell() for row in run.rows]).splitlines()
+        lines = summary(cells).splitlines()
         sys.stdout.write(f"{heading}\n\n" + "".join(f"{bullet}{line}\n" for line in lines))
     sys.stdout.flush()
     for note in notes:

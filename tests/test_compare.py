@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringbench.model.compare import Comparison, _resampled_medians, compare_rows, compare_runs
+from ringbench.model.compare import Comparison, compare_rows, compare_runs
 from ringbench.records.row import Row
 from ringbench.records.run import Run
 
@@ -104,25 +104,27 @@ def test_order_of_samples_and_rows_does_not_matter() -> None:
     assert compare_rows([row("mpi", other[::-1]), row("ring", one[::-1])]) == forward
 
 
-@pytest.mark.parametrize("n", [1, 2, 6, 7, 30])
-def test_medians_are_distributed_as_those_of_drawn_resamples(n: int) -> None:
-    ordered = np.sort(noise(n, n=n))
-    random = np.random.default_rng(0)
-    ours = _resampled_medians(ordered, 40_000, random)
-    drawn = np.median(random.choice(ordered, (40_000, n)), axis=1)
-    for quantile in (0.025, 0.25, 0.5, 0.75, 0.975):
-        place = np.quantile(drawn, quantile)
-        assert (ours <= place).mean() == pytest.approx((drawn <= place).mean(), abs=0.015)
-    assert ours.min() >= ordered[0]
-    assert ours.max() <= ordered[-1]
-
-
 def test_launches_count_alike_and_widen_the_interval() -> None:
     ring = [row("ring", noise(8, 1.0, 500), launch=0), row("ring", noise(9, 3.0, 6), launch=1)]
     got = only(compare_rows([*ring, row("mpi", [1.0] * 20)]))
     assert got.ratio == pytest.approx(2.0, rel=0.2)
     assert got.ratio_low == pytest.approx(1.0, rel=0.2)
     assert got.ratio_high == pytest.approx(3.0, rel=0.3)
+
+
+def test_launches_that_have_both_are_compared_within_each() -> None:
+    """Launches ten times apart hide a difference of a fifth between them, not within them."""
+    rows = []
+    for launch, slow in enumerate((1.0, 10.0, 3.0)):
+        rows += [row("ring", noise(launch, 0.8 * slow, 60), launch=launch)]
+        rows += [row("mpi", noise(launch + 50, slow, 60), launch=launch)]
+    got = only(compare_rows(rows))
+    assert got.verdict == "faster"
+    assert got.ratio == pytest.approx(0.8, rel=0.1)
+    assert got.ratio_high is not None
+    assert got.ratio_high < 0.95
+    unlike = only(compare_rows(rows[:-1]))  # the third launch lacks its baseline
+    assert unlike.verdict == "cannot tell"
 
 
 def test_many_samples_need_little_memory() -> None:

@@ -255,3 +255,10 @@ def test_arguments_of_schedules_are_checked_before_any_job(changes: dict[str, An
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to measure"):
         Settings(sizes=())
+
+
+def test_launches_are_those_of_the_sweep(tmp_path: Path) -> None:
+    assert read(tmp_path, "launches = 3") == SweepPlan(settings=Settings(), launches=3)
+    for text, message in (("launches = 0", "launches 0: must be 1 to 1000"), ("launches = '3'", "must be a int")):
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path, text)

@@ -50,6 +50,7 @@ if what == "hang":
 lines = [
     json.loads(os.environ["FAKE_ROW"])
     | {"nranks": int(words[1]), "algorithm": name, "nbytes": int(nbytes), "in_place": place}
+    | {"launch": int(told.get("launch", 0))}
     for nbytes in told["sizes"].split(",")
     for place in {"in": [True], "out": [False], "both": [True, False]}[told["placement"]]
     for name in told["algorithms"].split(",")
@@ -158,6 +159,24 @@ def test_one_job_for_each_rank_count_and_all_rows_in_one_file(bench: Bench) -> N
     assert (run.status, len(run.rows), len({one.key for one in run.rows})) == ("complete", 18, 18)
     assert bench.ends == [{"kind": "end", "status": "complete", "failures": []}]
     assert bench.said == []
+
+
+def test_every_rank_count_has_its_first_launch_before_any_has_its_second(bench: Bench) -> None:
+    bench.sweep((1, 2), launches=3)
+    assert [job["words"][1] for job in bench.jobs] == ["1", "2"] * 3
+    run = read_run(bench.file)
+    assert [row.launch for row in run.rows] == [launch for launch in range(3) for _ in range(12)]
+    assert (run.status, len({row.key for row in run.rows})) == ("complete", 36)
+
+
+def test_a_launch_that_failed_is_the_only_one_to_be_repeated(bench: Bench) -> None:
+    bench.sweep((2,), launches=1)
+    bench.sweep((2,), launches=3, n2="stop")
+    assert bench.ends[-1]["status"] == "partial"
+    bench.sweep((2,), launches=3)
+    launches = [dict(word.partition("=")[::2] for word in job["program"]).get("--launch") for job in bench.jobs]
+    assert launches == [None, "1", "2", "1", "2"]
+    assert (read_run(bench.file).status, len(read_run(bench.file).rows)) == ("complete", 18)
 
 
 def test_a_job_is_told_what_to_measure_and_how_far_the_sweep_is(bench: Bench) -> None:

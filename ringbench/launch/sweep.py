@@ -67,13 +67,13 @@ def sole_writer(file: Path) -> Iterator[None]:
         yield
 
 
-def missing_sizes(file: Path, settings: Settings, nranks: int) -> tuple[int, ...]:
-    """Return the sizes that lack a row of some algorithm or placement for ``nranks`` in a run's file."""
+def missing_sizes(file: Path, settings: Settings, nranks: int, launch: int = 0) -> tuple[int, ...]:
+    """Return the sizes that lack a row of some algorithm or placement for ``nranks`` and a launch in a run's file."""
     have = {
         (row.algorithm, row.nbytes, row.in_place)
         for row in read_run(file).rows
-        if (row.nranks, row.collective, row.dtype, row.device)
-        == (nranks, settings.collective, settings.dtype, settings.device)
+        if (row.nranks, row.launch, row.collective, row.dtype, row.device)
+        == (nranks, launch, settings.collective, settings.dtype, settings.device)
         and row.op in (settings.op, "none")
     }
     return tuple(
@@ -88,6 +88,7 @@ def sweep(
     ranks: Sequence[int],
     file: Path,
     *,
+    launches: int = 1,
     mpirun: Mpirun,
     python: str,
     environ: Mapping[str, str],
@@ -96,36 +97,39 @@ def sweep(
     time_limit_s: float | None = None,
     report: Callable[[str], None],
 ) -> Outcome:
-    """Start one job for each rank count; each appends its rows to ``file``, what it prints goes to ``stderr``.
+    """Start one job for each rank count and launch; each appends its rows to ``file`` and prints to ``stderr``.
 
-    Rows that the file already holds are not measured again. The time budget of the settings is that of the whole
-    sweep: what one job leaves goes to those that follow. A job that fails or takes too long does not stop the others.
-    The last line says ``complete`` or ``partial``, also when an exception passes.
+    All rank counts have their first launch before any has its second. Rows that the file already holds are not measured
+    again. The time budget of the settings is that of the whole sweep: what one job leaves goes to those that follow. A
+    job that fails or takes too long does not stop the others. The last line says ``complete`` or ``partial``, also when
+    an exception passes.
     """
     failures: list[str] = []
     status = "partial"
     repair(file)
     try:
-        todo = [(nranks, sizes) for nranks in ranks if (sizes := missing_sizes(file, settings, nranks))]
+        jobs = [(launch, nranks) for launch in range(launches) for nranks in ranks]
+        todo = [(*job, sizes) for job in jobs if (sizes := missing_sizes(file, settings, job[1], job[0]))]
         per_size = len(settings.algorithms) * len(settings.placements)
-        cases = [len(sizes) * per_size for _, sizes in todo]
+        cases = [len(sizes) * per_size for *_, sizes in todo]
         end = time.monotonic() + settings.time_budget_s
-        for index, (nranks, sizes) in enumerate(todo):
+        for index, (launch, nranks, sizes) in enumerate(todo):
             budget = max(1.0, (end - time.monotonic()) / (len(todo) - index))
             job = replace(settings, sizes=sizes, time_budget_s=budget)
             program = [python, *SAFE_PATH, "-m", "ringbench", "run", *job.arguments(), f"--append={file}"]
+            program += [f"--launch={launch}"] if launch else []
             program += [f"--cases-before={sum(cases[:index])}", f"--cases-total={sum(cases)}"]
             program += [f"--budget-after={max(0.0, end - time.monotonic() - budget):.1f}"]
             limit = START_LIMIT_S + PATIENCE * budget if time_limit_s is None else time_limit_s
             failure = _run(nranks, program, mpirun, environ, extra, stderr, limit)
-            if failure is None and (left := missing_sizes(file, job, nranks)):
+            if failure is None and (left := missing_sizes(file, job, nranks, launch)):
                 # MPICH's mpirun ends with 0 also where a rank left without a word and it killed the others.
                 failure = f"{nranks} ranks: {mpirun.path} ended with status 0, but {len(left)} sizes were not measured"
             repair(file)  # a job whose disk is full leaves half a line
             if failure is not None:
                 report(failure)
                 failures.append(failure)
-        if not failures and not any(missing_sizes(file, settings, nranks) for nranks in ranks):
+        if not failures and not any(missing_sizes(file, settings, nranks, launch) for launch, nranks in jobs):
             status = "complete"
     finally:
         repair(file)

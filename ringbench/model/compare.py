@@ -6,17 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ringbench.model.resample import SEED, pooled_median, pooled_ratio, resampled, resampled_ratios
 from ringbench.records.row import Row
 from ringbench.records.run import Run
 
-RESAMPLES = 1000
-SEED = 20090101
 MIN_SAMPLES = 6
 FASTER, SLOWER, CANNOT_TELL = "faster", "slower", "cannot tell"
 FORCED = "forced"
@@ -24,7 +21,6 @@ FORCED = "forced"
 #: What two rows must share to be compared, in the order in which comparisons are listed.
 CELL = ("collective", "op", "dtype", "device", "nranks", "in_place", "nbytes")
 
-Array = NDArray[np.float64]
 Cells = Mapping[tuple[Any, ...], Sequence[Row]]
 
 
@@ -60,8 +56,8 @@ class Comparison:
 def compare_rows(rows: Iterable[Row], algorithm: str = "ring", baseline: str = "mpi") -> list[Comparison]:
     """Compare two algorithms wherever both have rows that agree in collective, op, dtype, device, N, size, placement.
 
-    One rank exchanges nothing, so its rows are no comparison. Raises ValueError where either has no rows, naming those
-    that do, and where they share no cell.
+    Launches that have both are compared within each. One rank exchanges nothing, so its rows are no comparison. Raises
+    ValueError where either has no rows, naming those that do, and where they share no cell.
     """
     rows = [row for row in rows if row.nranks > 1]
     names = sorted({row.algorithm for row in rows})
@@ -73,7 +69,7 @@ def compare_rows(rows: Iterable[Row], algorithm: str = "ring", baseline: str = "
     ours = _cells((row for row in rows if row.algorithm == algorithm), CELL)
     theirs = _cells((row for row in rows if row.algorithm == baseline), CELL)
     shared = _shared(ours, theirs, f"{algorithm} and {baseline}")
-    return [_compare(ours[cell], theirs[cell], algorithm, baseline) for cell in shared]
+    return [_compare(ours[cell], theirs[cell], algorithm, baseline, paired=True) for cell in shared]
 
 
 def compare_runs(run1: Run, run2: Run, *, force: bool = False) -> list[Comparison]:
@@ -158,10 +154,16 @@ def _listed(values: set[Any]) -> str:
 
 
 def _compare(
-    ours: Sequence[Row], theirs: Sequence[Row], algorithm: str, baseline: str, labels: tuple[str, ...] = ()
+    ours: Sequence[Row],
+    theirs: Sequence[Row],
+    algorithm: str,
+    baseline: str,
+    labels: tuple[str, ...] = (),
+    *,
+    paired: bool = False,
 ) -> Comparison:
     first = ours[0]
-    ratio, low, high, reason = _ratio(ours, theirs, algorithm, baseline)
+    ratio, low, high, reason = _ratio(ours, theirs, algorithm, baseline, paired)
     verdict = CANNOT_TELL
     if low is not None and high is not None:
         verdict = FASTER if high < 1 else SLOWER if low > 1 else CANNOT_TELL
@@ -185,7 +187,7 @@ def _compare(
 
 
 def _ratio(
-    ours: Sequence[Row], theirs: Sequence[Row], algorithm: str, baseline: str
+    ours: Sequence[Row], theirs: Sequence[Row], algorithm: str, baseline: str, paired: bool
 ) -> tuple[float | None, float | None, float | None, str | None]:
     """Return the ratio and the ends of its interval, and why one of them is missing."""
     sides = ((algorithm, ours), (baseline, theirs))
@@ -193,13 +195,28 @@ def _ratio(
         faults = [f"{name}: {found}" for name, side in sides if (found := fault(side))]
         if faults:
             return None, None, None, "; ".join(faults)
-    ratio = _median(ours) / _median(theirs)
+    pairs = _pairs(ours, theirs) if paired else None
+    ratio = pooled_ratio(pairs) if pairs else pooled_median(_samples(ours)) / pooled_median(_samples(theirs))
     few = [f"{name}: {found}" for name, side in sides if (found := _few(side))]
     if few:
         return ratio, None, None, "; ".join(few)
     random = np.random.default_rng(SEED)
-    low, high = np.percentile(_resampled(ours, random) / _resampled(theirs, random), [2.5, 97.5])
+    if pairs:
+        replicates = resampled_ratios(pairs, random)
+    else:
+        replicates = resampled(_samples(ours), random) / resampled(_samples(theirs), random)
+    low, high = np.percentile(replicates, [2.5, 97.5])
     return ratio, float(low), float(high), None
+
+
+def _pairs(ours: Sequence[Row], theirs: Sequence[Row]) -> list[tuple[Sequence[float], Sequence[float]]] | None:
+    """Return both sides' samples launch by launch; None where they have not the same launches."""
+    one, other = ({row.launch: row.samples_s for row in side} for side in (ours, theirs))
+    return [(one[launch], other[launch]) for launch in sorted(one)] if one.keys() == other.keys() else None
+
+
+def _samples(side: Sequence[Row]) -> list[Sequence[float]]:
+    return [row.samples_s for row in side]
 
 
 def _wrong(side: Sequence[Row]) -> str | None:
@@ -217,35 +234,3 @@ def _unclocked(side: Sequence[Row]) -> str | None:
 def _few(side: Sequence[Row]) -> str | None:
     samples = sum(len(row.samples_s) for row in side)
     return f"{samples} samples where {MIN_SAMPLES} are needed" if samples < MIN_SAMPLES else None
-
-
-def _median(side: Sequence[Row]) -> float:
-    """Return the median over launches of each launch's median."""
-    return median(median(row.samples_s) for row in side)
-
-
-def _resampled(side: Sequence[Row], random: np.random.Generator) -> Array:
-    """Return bootstrap replicates of the side's median: launches drawn first, then the samples of each."""
-    medians = np.empty((RESAMPLES, len(side)))
-    drawn = random.integers(len(side), size=medians.shape)
-    for launch, row in enumerate(side):
-        hit = drawn == launch
-        medians[hit] = _resampled_medians(np.sort(row.samples_s), int(hit.sum()), random)
-    replicates: Array = np.median(medians, axis=1)
-    return replicates
-
-
-def _resampled_medians(ordered: Array, replicates: int, random: np.random.Generator) -> Array:
-    """Return the medians of ``replicates`` resamples of the ordered samples, without drawing the resamples.
-
-    The middle of n uniform draws is beta distributed, and where n is even the next one above it is the least of the
-    draws that remain; both point at samples by their rank. Same distribution, no n by 1000 array. David and Nagaraja,
-    Order Statistics, 2003, section 2.
-    """
-    n = len(ordered)
-    middle = (n + 1) // 2
-    below = random.beta(middle, n - middle + 1, replicates)
-    above = below if n % 2 else below + (1 - below) * random.beta(1, n - middle, replicates)
-    picked = [ordered[np.minimum((place * n).astype(np.intp), n - 1)] for place in (below, above)]
-    halfway: Array = (picked[0] + picked[1]) / 2
-    return halfway

@@ -32,7 +32,12 @@ def now() -> str:
 
 
 def provenance(
-    settings: Settings, ranks: Sequence[int], *, arguments: Sequence[str], environ: Mapping[str, str]
+    settings: Settings,
+    ranks: Sequence[int],
+    *,
+    launches: int = 1,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return what a run's first line says: version, time, machine, the command and its settings, the Slurm job."""
     return {
@@ -45,6 +50,7 @@ def provenance(
         "command": ["ringbench", *arguments],
         "settings": settings.to_json(),
         "ranks": list(ranks),
+        "launches": launches,
         "slurm": {name: environ[name] for name in SLURM_FACTS if name in environ},
     }
 

@@ -18,6 +18,7 @@ else:
 
 MAX_SECONDS = 366 * 86400.0
 MAX_COUNT = 1_000_000
+MAX_LAUNCHES = 1000
 PLACEMENTS = ("in", "out", "both")
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
@@ -120,10 +121,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """Hold the settings of each job and the rank counts to start it with (None: what the machine has)."""
+    """Hold the settings of each job, the rank counts to start it with (None: what the machine has), and how often."""
 
     settings: Settings
     ranks: tuple[int, ...] | None = None
+    launches: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ValueError naming a number of launches that makes no sense."""
+        if not 1 <= self.launches <= MAX_LAUNCHES:
+            raise ValueError(f"launches {self.launches}: must be 1 to {MAX_LAUNCHES}")
 
 
 def parse_names(value: object, what: str) -> tuple[str, ...]:
@@ -157,13 +164,14 @@ _READERS: dict[str, Callable[[object], object]] = {
     "ranks": _ranks,
     "segment": lambda value: parse_size(str(value)),
     "chunks": _of_kind("chunks", int),
+    "launches": _of_kind("launches", int),
     "groups": _of_kind("groups", str),
     "choose_from": _of_kind("choose_from", str),
 }
 
 
 def read_plan(path: str | Path) -> SweepPlan:
-    """Read a sweep plan from TOML: the fields of Settings, and ``ranks``.
+    """Read a sweep plan from TOML: the fields of Settings, ``ranks`` and ``launches``.
 
     Raises ValueError naming the file and the key that is unknown or has the wrong kind, OSError where there is no file.
     """
@@ -190,7 +198,7 @@ def plan_from(data: Mapping[str, Any]) -> SweepPlan:
         if key in _READERS:
             values[key] = _READERS[key](value)
         elif key not in defaults:
-            known = ", ".join(sorted({*defaults, "ranks"}))
+            known = ", ".join(sorted({*defaults, "ranks", "launches"}))
             raise ValueError(f"unknown key {key!r}; known: {known}")
         else:
             kind = type(defaults[key])
@@ -199,8 +207,8 @@ def plan_from(data: Mapping[str, Any]) -> SweepPlan:
             if type(value) is not kind:
                 raise ValueError(f"{key} = {value!r}: must be a {kind.__name__}")
             values[key] = value
-    ranks = values.pop("ranks", None)
-    return SweepPlan(settings=Settings(**values), ranks=ranks)
+    ranks, launches = values.pop("ranks", None), values.pop("launches", 1)
+    return SweepPlan(settings=Settings(**values), ranks=ranks, launches=launches)
 
 
 def override(settings: Settings, **changes: Any) -> Settings:

@@ -29,8 +29,11 @@ def summary(rows: Sequence[Flat]) -> str:
     measured.sort(key=lambda row: (*(row[name] for name in GROUP), row["nbytes"]))
     for key, members in groupby(measured, key=lambda row: tuple(row[name] for name in GROUP)):
         lines.append(_fastest(key, list(members)))
+    launches = min((row["launches"] for row in rows), default=1)
     lines.append(
-        "intervals are those of one launch; another may differ by more: trust a small difference if it repeats"
+        f"intervals are those of {launches} launches"
+        if launches > 1
+        else "intervals are those of one launch; another may differ by more: trust a small difference if it repeats"
     )
     return "".join(f"{line}\n" for line in lines)
 

@@ -92,7 +92,7 @@ def measure(
         group = _Group(comm, settings, nbytes, in_place, backend, choose)
         group.check_first()
         group.warm_up(1 if comm.bcast(now > end, root=0) else settings.warmup)
-        group.sample(deadline)
+        group.sample(deadline, launch)
         group.check_last()
         yield from group.rows(launch, warnings, tick)
 
@@ -205,10 +205,10 @@ class _Group:
         own = [cell.contestant for cell in self.live if cell.contestant]
         return own + self.limits.contestants if self.limits else own
 
-    def sample(self, deadline: float) -> None:
-        """Take the samples; the order of a size is drawn anew for each run's seed, rank count and size."""
+    def sample(self, deadline: float, launch: int) -> None:
+        """Take the samples; the order is drawn anew for each run's seed, rank count, size, placement and launch."""
         contestants = self._contestants()
-        seed = f"{self.settings.seed} {self.nranks} {self.nbytes} {self.in_place}"
+        seed = f"{self.settings.seed} {self.nranks} {self.nbytes} {self.in_place} {launch}"
         sample(self.comm, contestants, self.settings, deadline, seed)
 
     def rows(self, launch: int, warnings: tuple[str, ...], tick: float) -> Iterator[Row]:

@@ -72,6 +72,19 @@ def finished(mpi: Mpi, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return out, sweep(mpi, out, *SWEEP, *QUICK)
 
 
+def test_launches_are_jobs_of_their_own_and_one_line_of_the_table(mpi: Mpi, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    found = sweep(mpi, out, "--ranks", "2", "--sizes", "8,4KiB", "--launches", "2", "--format", "json", *QUICK)
+    done = read_run(out)
+    assert [row.launch for row in done.rows] == [0] * 4 + [1] * 4
+    assert [job["launch"] for job in done.jobs] == [0, 1]
+    assert done.provenance["launches"] == 2
+    cells = json.loads(found.stdout)
+    assert [cell["launches"] for cell in cells] == [2] * 4
+    for cell in cells:
+        assert 0 < cell["osu_min_s"] <= cell["osu_avg_s"] <= cell["osu_max_s"]
+
+
 def test_a_sweep_measures_every_cell_and_shows_it(finished: tuple[Path, Finished]) -> None:
     out, said = finished
     records = check_lines(out / RUN_FILE)
