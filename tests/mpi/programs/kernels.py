@@ -36,15 +36,23 @@ def segments(count: int) -> tuple[int, int, int]:
     return (0, 16 if count < 100 else 1000, DEFAULT_SEGMENT)
 
 
+def counts(nranks: int) -> tuple[int, ...]:
+    """Return all small counts and some large ones; with many ranks those around the number of ranks, and fewer."""
+    if nranks <= 4:
+        return FEW + MANY
+    return (0, 1, nranks - 1, nranks, nranks + 1, 2 * nranks + 1, 2003)
+
+
 def products(tests: Battery) -> None:
     """Run every collective, algorithm, count and placement, with kinds, segments, roots and chunks in turns."""
     number = 0
     for collective in COLLECTIVES:
         kinds = KINDS if collective in REDUCING else tuple((dtype, "sum") for dtype in DTYPES if dtype != "bool")
         pairs = list(itertools.product(names(collective), PLACEMENTS))
-        for count in FEW + MANY:
+        for count in counts(tests.nranks):
             combined = [(kind, segment) for kind in kinds for segment in segments(count)]
-            for name, placement in pairs:
+            chosen = pairs if tests.nranks <= 4 else pairs[count % 3 :: 3] + pairs[(count + 1) % 3 :: 6]
+            for name, placement in chosen:
                 for _ in range(TURNS.get(tests.nranks, 1)):
                     number += 7  # prime to their number, so that every pair meets every combination in time
                     (dtype, op), segment = combined[number % len(combined)]
@@ -263,7 +271,7 @@ def case_14(tests: Battery) -> None:
 def bytes_sent(tests: Battery) -> None:
     """What a plan says it sends is what Sendrecv sends, what cost() counts and, for the ring, the closed form."""
     nranks = tests.nranks
-    counts = (*(FEW if nranks <= 4 else (0, 1, nranks - 1, nranks, 2 * nranks + 1)), nranks * 100, 1000)
+    counts = (*FEW, nranks * 100, 1000) if nranks <= 4 else (1, nranks - 1, 2 * nranks + 1, nranks * 100)
     for collective in COLLECTIVES:
         for algorithm in algorithms(collective):
             for count in counts:
