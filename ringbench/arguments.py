@@ -170,6 +170,9 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("runs", nargs="+", metavar="RUN", help="one run, or the earlier and the later of two")
     sub.add_argument("--algorithm", default="ring", help="whose time is divided (default ring)")
     sub.add_argument("--baseline", default="mpi", help="by whose time (default mpi)")
+    same = "differences below it are the same (default 2%%)"
+    sub.add_argument("--threshold", type=_checked(_fraction), default=0.02, metavar="T", help=same)
+    sub.add_argument("--fail-if-slower", action="store_true", help="exit status 1 where some cell is slower")
     sub.add_argument("--force", action="store_true", help="compare two unlike runs all the same, and say so")
     _add_format(sub)
     sub = command("fit", "fit latency and inverse bandwidth to a run", "ringbench fit results/laptop")

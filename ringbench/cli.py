@@ -444,10 +444,16 @@ def _compare(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{len(arguments.runs)} runs: compare takes one or two")
     runs = _read_runs(arguments.runs)
     if len(runs) == 2:
-        found = compare_runs(runs[0], runs[1], force=arguments.force)
+        found = compare_runs(runs[0], runs[1], force=arguments.force, threshold=arguments.threshold)
     else:
-        found = compare_rows(runs[0].rows, arguments.algorithm, arguments.baseline)
+        found = compare_rows(runs[0].rows, arguments.algorithm, arguments.baseline, arguments.threshold)
     sys.stdout.write(render([row.to_json() for row in found], "compare", arguments.format))
+    slower = [row for row in found if row.verdict == "slower"]
+    if slower and arguments.fail_if_slower:
+        cells = ", ".join(f"{row.algorithm} {format_size(row.nbytes)} N={row.nranks}" for row in slower[:4])
+        more = f" and {len(slower) - 4} more" if len(slower) > 4 else ""
+        say(f"ringbench: slower at {len(slower)} of {len(found)} cells: {cells}{more}")
+        return 1
     return 0
 
 

@@ -21,6 +21,7 @@ from ringbench.records.provenance import package_version
 from ringbench.records.row import Row
 from ringbench.records.run import RUN_FILE, SCHEMA_VERSION, append, read_run
 from ringbench.records.settings import Settings
+from ringbench.records.units import format_size
 from ringbench.schedule import registry
 from ringbench.schedule.step import Operations, Step, work
 
@@ -143,6 +144,22 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(one["nbytes"], one["verdict"]) for one in found] == [(n, "slower") for n in SIZES]
     assert main(["compare", "r", "--algorithm", "mpi", "--baseline", "ring", "--format", "json"]) == 0
     assert {one["verdict"] for one in parsed(capsys.readouterr().out)} == {"faster"}
+
+
+def test_a_regression_is_exit_status_1_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    written("r")
+    assert main(["compare", "r", "--fail-if-slower", "--format", "csv"]) == 1
+    out, err = capsys.readouterr()
+    assert (
+        err
+        == f"ringbench: slower at {len(SIZES)} of {len(SIZES)} cells: "
+        + ", ".join(f"ring {format_size(nbytes)} N=2" for nbytes in SIZES)
+        + "\n"
+    )
+    assert out.count("\r\n") == 1 + len(SIZES)
+    assert main(["compare", "r", "--algorithm", "mpi", "--baseline", "ring", "--fail-if-slower"]) == 0
+    assert main(["compare", "r", "--fail-if-slower", "--threshold", "500%"]) == 0
+    assert "the same at" in capsys.readouterr().out
 
 
 def test_compare_of_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

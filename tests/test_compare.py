@@ -15,7 +15,7 @@ from ringbench.records.run import Run
 
 FIELDS = [
     *("collective", "nranks", "nbytes", "algorithm", "baseline", "ratio", "ratio_low", "ratio_high", "in_place"),
-    *("verdict", "op", "dtype", "device", "reason", "warnings"),
+    *("verdict", "op", "dtype", "device", "reason", "p_value", "launches", "warnings"),
 ]
 
 
@@ -127,6 +127,47 @@ def test_launches_that_have_both_are_compared_within_each() -> None:
     assert unlike.verdict == "cannot tell"
 
 
+def test_a_difference_below_the_threshold_is_none() -> None:
+    rows = [row("ring", noise(1, 1.0, 4000)), row("mpi", noise(1, 1.01, 4000))]  # round by round 1 % apart
+    got = only(compare_rows(rows, threshold=0.001))
+    assert got.p_value is not None
+    assert got.p_value < 1e-6
+    assert (only(compare_rows(rows)).verdict, only(compare_rows(rows, threshold=0.5)).verdict) == ("same", "same")
+    wide = [row("ring", noise(1, 1.0, 30)), row("mpi", noise(2, 1.0, 30))]
+    assert only(compare_rows(wide)).verdict == "cannot tell"  # 2 % is less than these samples can show
+
+
+def test_no_verdict_where_the_ranks_disagree_with_the_medians() -> None:
+    """Seven rounds of ten are slower by little, three faster by much: the rank test does not call that slower."""
+    ring = [1.1] * 7 + [0.2] * 3
+    got = only(compare_rows([row("ring", ring * 3), row("mpi", [1.0] * 30)]))
+    assert got.ratio == pytest.approx(1.1)
+    assert got.p_value is not None
+    assert got.p_value > 0.05
+    assert got.verdict == "cannot tell"
+
+
+def test_p_values_are_corrected_for_all_cells_at_once() -> None:
+    alone = only(compare_rows([row("ring", noise(3, 0.9, 12)), row("mpi", noise(4, 1.1, 12))]))
+    rows = [row(name, noise(3 + at, scale, 12)) for at, (name, scale) in enumerate((("ring", 0.9), ("mpi", 1.1)))]
+    rows += [row(name, noise(9, 1.0, 12), nbytes=8 * 2**k) for k in range(9) for name in ("ring", "mpi") if k != 7]
+    many = {one.nbytes: one for one in compare_rows(rows)}
+    assert alone.p_value is not None
+    assert many[1024].p_value == pytest.approx(9 * alone.p_value)  # Holm: the least of nine
+    assert {one.p_value for nbytes, one in many.items() if nbytes != 1024} == {1.0}
+
+
+def test_an_algorithm_against_itself_is_told_apart_in_few_of_100_cells() -> None:
+    rows = [
+        row(name, noise(1000 * k + (name == "mpi"), 1.0, 40), nbytes=8 * (k + 1))
+        for k in range(100)
+        for name in ("ring", "mpi")
+    ]
+    verdicts = [one.verdict for one in compare_rows(rows)]
+    assert len(verdicts) == 100
+    assert sum(verdict in ("faster", "slower") for verdict in verdicts) <= 5
+
+
 def test_many_samples_need_little_memory() -> None:
     rows = [row("ring", noise(1, n=2000)), row("mpi", noise(2, n=2000))]
     compare_rows(rows)
@@ -206,7 +247,7 @@ def test_runs_compare_the_second_with_the_first() -> None:
     after = run([row("ring", [1.0] * 9), row("mpi", [1.0] * 9), row("naive")], "b")
     mpi, ring = compare_runs(before, after)
     assert (ring.algorithm, ring.baseline, ring.ratio, ring.verdict) == ("ring", "ring of a/run.jsonl", 0.5, "faster")
-    assert (mpi.algorithm, mpi.ratio, mpi.verdict) == ("mpi", 1.0, "cannot tell")
+    assert (mpi.algorithm, mpi.ratio, mpi.verdict) == ("mpi", 1.0, "same")
     assert ring.warnings == ()
 
 

@@ -47,7 +47,7 @@ def lines_with(text: str, word: str) -> list[str]:
 
 
 def comparison(nbytes: int, verdict: str, **changes: Any) -> Flat:
-    ratio = {"faster": 0.5, "slower": 2.0, "cannot tell": 1.0}[verdict]
+    ratio = {"faster": 0.5, "slower": 2.0, "same": 1.0, "cannot tell": 1.0}[verdict]
     values: Flat = {
         "collective": "allreduce",
         "nranks": 4,
@@ -276,6 +276,8 @@ def test_verdict_line_names_ranges_of_sizes() -> None:
     rows = [comparison(8 << i, verdict) for i, verdict in enumerate(verdicts)]
     line = verdict_line(rows[::-1])
     assert line == "ring is faster than mpi at 4 of 6 sizes (8B, from 64B to 256B), slower at 1, cannot tell at 1"
+    alike = verdict_line([comparison(8, "faster"), comparison(64, "same"), comparison(512, "cannot tell")])
+    assert alike == "ring is faster than mpi at 1 of 3 sizes (8B), slower at 0, the same at 1, cannot tell at 1"
     none = verdict_line([comparison(8, "slower")])
     assert none == "ring is faster than mpi at 0 of 1 size, slower at 1, cannot tell at 0"
     with pytest.raises(ValueError, match="no comparisons"):

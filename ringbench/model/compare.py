@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +15,9 @@ from ringbench.records.row import Row
 from ringbench.records.run import Run
 
 MIN_SAMPLES = 6
-FASTER, SLOWER, CANNOT_TELL = "faster", "slower", "cannot tell"
+SIGNIFICANCE = 0.05
+THRESHOLD = 0.02
+FASTER, SLOWER, SAME, CANNOT_TELL = "faster", "slower", "same", "cannot tell"
 FORCED = "forced"
 
 #: What two rows must share to be compared, in the order in which comparisons are listed.
@@ -28,8 +30,10 @@ Cells = Mapping[tuple[Any, ...], Sequence[Row]]
 class Comparison:
     """Hold how long ``algorithm`` takes relative to ``baseline`` in one cell: below 1 it is faster.
 
-    ``ratio_low`` and ``ratio_high`` bound the ratio with 95 %; the verdict is ``cannot tell`` where they hold 1
-    between them or there is no interval, and ``reason`` then says why there is none.
+    ``ratio_low`` and ``ratio_high`` bound the ratio with 95 %. ``p_value`` is that of a rank test, after Holm's
+    correction for all the cells compared at once. The verdict is ``faster`` or ``slower`` where the interval leaves
+    out 1 and the test agrees at 5 %, ``same`` where the difference is then below the threshold or the whole interval
+    is, else ``cannot tell``; ``reason`` says why there is no interval. ``launches`` are those of the side with fewer.
     """
 
     collective: str
@@ -46,6 +50,8 @@ class Comparison:
     dtype: str
     device: str
     reason: str | None
+    p_value: float | None
+    launches: int
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -53,7 +59,9 @@ class Comparison:
         return {**asdict(self), "warnings": list(self.warnings)}
 
 
-def compare_rows(rows: Iterable[Row], algorithm: str = "ring", baseline: str = "mpi") -> list[Comparison]:
+def compare_rows(
+    rows: Iterable[Row], algorithm: str = "ring", baseline: str = "mpi", threshold: float = THRESHOLD
+) -> list[Comparison]:
     """Compare two algorithms wherever both have rows that agree in collective, op, dtype, device, N, size, placement.
 
     Launches that have both are compared within each. One rank exchanges nothing, so its rows are no comparison. Raises
@@ -69,10 +77,11 @@ def compare_rows(rows: Iterable[Row], algorithm: str = "ring", baseline: str = "
     ours = _cells((row for row in rows if row.algorithm == algorithm), CELL)
     theirs = _cells((row for row in rows if row.algorithm == baseline), CELL)
     shared = _shared(ours, theirs, f"{algorithm} and {baseline}")
-    return [_compare(ours[cell], theirs[cell], algorithm, baseline, paired=True) for cell in shared]
+    found = [_compare(ours[cell], theirs[cell], algorithm, baseline, paired=True) for cell in shared]
+    return _judged(found, threshold)
 
 
-def compare_runs(run1: Run, run2: Run, *, force: bool = False) -> list[Comparison]:
+def compare_runs(run1: Run, run2: Run, *, force: bool = False, threshold: float = THRESHOLD) -> list[Comparison]:
     """Compare ``run2`` with ``run1`` wherever both have rows of the same algorithm and cell; below 1 run2 is faster.
 
     Raises ValueError listing what the runs do not share: schema, MPI library, thread level, hosts of the same rank
@@ -88,10 +97,11 @@ def compare_runs(run1: Run, run2: Run, *, force: bool = False) -> list[Compariso
     fields = ("algorithm", *(name for name in CELL if name not in across))
     ours, theirs = (_cells((row for row in run.rows if row.nranks > 1), fields) for run in (run2, run1))
     labels = (FORCED,) if unlike else ()
-    return [
+    found = [
         _compare(ours[cell], theirs[cell], ours[cell][0].algorithm, f"{cell[0]} of {run1.path}", labels)
         for cell in _shared(ours, theirs, "the two runs")
     ]
+    return _judged(found, threshold)
 
 
 def _cells(rows: Iterable[Row], fields: Sequence[str]) -> Cells:
@@ -164,9 +174,6 @@ def _compare(
 ) -> Comparison:
     first = ours[0]
     ratio, low, high, reason = _ratio(ours, theirs, algorithm, baseline, paired)
-    verdict = CANNOT_TELL
-    if low is not None and high is not None:
-        verdict = FASTER if high < 1 else SLOWER if low > 1 else CANNOT_TELL
     return Comparison(
         collective=first.collective,
         nranks=first.nranks,
@@ -177,13 +184,57 @@ def _compare(
         ratio_low=low,
         ratio_high=high,
         in_place=first.in_place,
-        verdict=verdict,
+        verdict=CANNOT_TELL,
         op=first.op,
         dtype=first.dtype,
         device=first.device,
         reason=reason,
+        p_value=None if low is None else _rank_test(ours, theirs, paired),
+        launches=min(len(ours), len(theirs)),
         warnings=(*labels, *sorted({warning for row in (*ours, *theirs) for warning in row.warnings})),
     )
+
+
+def _judged(found: list[Comparison], threshold: float) -> list[Comparison]:
+    """Correct the p-values for all cells together (Holm 1979), then give the verdicts."""
+    tested = sorted((one.p_value, at) for at, one in enumerate(found) if one.p_value is not None)
+    corrected, least = {}, 0.0
+    for place, (p, at) in enumerate(tested):
+        least = max(least, min(1.0, p * (len(tested) - place)))
+        corrected[at] = least
+    return [
+        replace(one, p_value=corrected.get(at), verdict=_verdict(one, corrected.get(at), threshold))
+        for at, one in enumerate(found)
+    ]
+
+
+def _verdict(one: Comparison, p: float | None, threshold: float) -> str:
+    low, high = one.ratio_low, one.ratio_high
+    if p is None or one.ratio is None or low is None or high is None:
+        return CANNOT_TELL
+    if 1 / (1 + threshold) < low <= high < 1 + threshold:
+        return SAME
+    if p >= SIGNIFICANCE or low <= 1 <= high:
+        return CANNOT_TELL
+    if 1 / (1 + threshold) < one.ratio < 1 + threshold:
+        return SAME
+    return FASTER if high < 1 else SLOWER
+
+
+def _rank_test(ours: Sequence[Row], theirs: Sequence[Row], paired: bool) -> float:
+    """Return the p-value of no difference: Wilcoxon's signed ranks where samples come in pairs, else Mann-Whitney.
+
+    A pair is one round of one launch, in which both ran one after the other.
+    """
+    from scipy.stats import mannwhitneyu, wilcoxon
+
+    pairs = _pairs(ours, theirs) if paired else None
+    if pairs:
+        both = [(a, b) for one, other in pairs for a, b in zip(one, other, strict=False)]
+        differences = np.log([a / b for a, b in both])
+        return float(wilcoxon(differences, zero_method="zsplit").pvalue) if differences.any() else 1.0
+    one, other = (np.concatenate([row.samples_s for row in side]) for side in (ours, theirs))
+    return float(mannwhitneyu(one, other).pvalue)
 
 
 def _ratio(

@@ -56,12 +56,13 @@ def verdict_line(comparisons: Sequence[Flat]) -> str:
     if not comparisons:
         raise ValueError("no comparisons to sum up")
     ordered = sorted(comparisons, key=lambda row: row["nbytes"])
-    number = {verdict: sum(row["verdict"] == verdict for row in ordered) for verdict in ("faster", "slower")}
+    number = {verdict: sum(row["verdict"] == verdict for row in ordered) for verdict in ("faster", "slower", "same")}
     where = f" ({_ranges(ordered)})" if number["faster"] else ""
-    unknown = len(ordered) - number["faster"] - number["slower"]
+    unknown = len(ordered) - sum(number.values())
+    same = f", the same at {number['same']}" if number["same"] else ""
     return (
         f"{ordered[0]['algorithm']} is faster than {ordered[0]['baseline']} at {number['faster']} of "
-        f"{_number(len(ordered), 'size')}{where}, slower at {number['slower']}, cannot tell at {unknown}"
+        f"{_number(len(ordered), 'size')}{where}, slower at {number['slower']}{same}, cannot tell at {unknown}"
     )
 
 
@@ -258,7 +259,10 @@ def _legend(kind: str, rows: Sequence[Flat], codes: Mapping[str, str]) -> list[s
 #: What a reader of each kind has to know, said once at the end.
 _NOTES = {
     "table": ["of_limit: the bare Sendrecvs and additions of the steps, measured beside, / the time"],
-    "compare": ["ratio below 1: the first named is faster; cannot tell: the interval holds 1, or there is none"],
+    "compare": [
+        "ratio below 1: the first named is faster; a verdict needs an interval without 1 and a rank test at 5 %, "
+        "corrected for all cells; same: within the threshold of 1"
+    ],
     "fit": [
         "basis link: alpha is the cost of one round and beta of one byte on the schedule's critical path, at any N; "
         "beta includes the additions",
