@@ -6,7 +6,7 @@ OUT ?= out/bench-$(shell date +%Y%m%d-%H%M%S)
 PYTEST_ARGS ?=
 VENV := $(if $(filter mpich,$(MPI)),.venv-mpich,.venv)
 
-.PHONY: bench test lint clean
+.PHONY: bench test lint docs clean
 
 bench: $(VENV)/ready
 	$(VENV)/bin/ringbench sweep benchmarks/quickstart.toml --out $(OUT)
@@ -20,6 +20,10 @@ lint: .venv/ready-dev
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/shellcheck jobs/*.sbatch .ci/run
+
+# The tables in README.md and ALGORITHMS.md are the output of the commands above them.
+docs: .venv/ready-test
+	.venv/bin/python tests/test_docs.py
 
 .venv/python:
 	$(PYTHON) -m venv .venv || (echo "no venv: on Debian, apt-get install python3-venv" >&2; rm -rf .venv; exit 1)

@@ -53,7 +53,7 @@ def _fraction(text: str) -> float:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise ValueError(f"malformed number {text!r}: a whole number is needed")
+        raise ValueError(f"malformed number {text!r}: a whole number, not negative, is needed")
     return int(text)
 
 
@@ -101,11 +101,12 @@ DTYPES = ("float16", "bfloat16", "float32", "float64", "int8 to int64", "uint8",
 SIZES_HELP = "bytes of the whole vector: 8,1KiB,64MiB or a range 8:64MiB:x2; 1M = 1MiB = 2^20, 1MB = 10^6"
 
 
-def _add_arguments(add: Callable[..., object]) -> None:
-    """Add the arguments of schedules."""
+def _add_arguments(add: Callable[..., object], *, drawn: bool = False) -> None:
+    """Add the arguments of schedules; a drawing has neither a size nor nodes to go by."""
+    chunks, nodes = ("4", "one node") if drawn else ("by size", "what MPI finds")
     add("--root", type=_checked(_count), metavar="RANK", help="of bcast and reduce (default 0)")
-    add("--chunks", type=_checked(_count), metavar="C", help="pieces of a pipelined schedule (default: by the size)")
-    add("--groups", type=_checked(_groups), metavar="0,1/2,3", help="ranks of each node (default: what MPI finds)")
+    add("--chunks", type=_checked(_count), metavar="C", help=f"pieces of a pipelined schedule (default {chunks})")
+    add("--groups", type=_checked(_groups), metavar="0,1/2,3", help=f"ranks of each node (default {nodes})")
     add("--outer", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
 
 
@@ -190,7 +191,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("algorithm", metavar="ALGORITHM")
     sub.add_argument("-n", "--ranks", type=_checked(_count), default=4, metavar="N", help="number of ranks (default 4)")
     sub.add_argument("--svg", type=Path, metavar="FILE", help="write a picture too")
-    _add_arguments(sub.add_argument)
+    _add_arguments(sub.add_argument, drawn=True)
     return parser
 
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,7 @@ from ringbench.records.row import Row
 from ringbench.records.run import Run, append, read_run, run_file
 from ringbench.records.settings import Settings, SweepPlan, override, plan_from, read_plan
 from ringbench.records.units import format_size
+from ringbench.schedule.semantics import COLLECTIVES
 
 if TYPE_CHECKING:
     from ringbench.model.choose import Table
@@ -126,12 +128,27 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
         else:
             plan = SweepPlan(settings=Settings())
         settings = override(plan.settings, **vars(arguments))
+        settings = replace(settings, algorithms=_default_algorithms(settings, arguments))
         asked = getattr(arguments, "launches", None)
         launches = plan.launches if asked is None else asked
         ranks = getattr(arguments, "ranks", None)
         return SweepPlan(settings=settings, ranks=ranks or plan.ranks, launches=launches)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+    except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _default_algorithms(settings: Settings, arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return what is measured: where nothing was said and the collective has no ring, what ``auto`` picks instead."""
+    from ringbench.schedule.registry import algorithms
+
+    __import__("ringbench.collectives")
+    known = (
+        {algorithm.name for algorithm in algorithms(settings.collective)} if settings.collective in COLLECTIVES else ()
+    )
+    untold = arguments.algorithms is None and settings.algorithms == Settings().algorithms
+    return ("auto", "mpi") if untold and known and "ring" not in known else settings.algorithms
 
 
 class _Terminated(BaseException):
@@ -321,6 +338,8 @@ def _choices(settings: Settings) -> Table | None:
         return None
     try:
         table = fastest(read_run(settings.choose_from).rows)
+    except OSError as error:
+        raise ValueError(f"choose from {settings.choose_from}: {error.strerror or error}") from None
     except ValueError as error:
         raise ValueError(f"choose from {settings.choose_from}: {error}") from None
     if settings.collective not in table:
@@ -381,7 +400,11 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     if first and (arguments.append is None or arguments.out is not None):
         _print_table(rows, arguments.format)
         sys.stdout.flush()
-    return 1 if any(row.wrong for row in rows) else 0
+    of_sweep = arguments.append is not None and arguments.out is None  # whose other jobs may well have measured
+    nothing = not of_sweep and not any(row.samples_s for row in rows)
+    if first and nothing:
+        say(f"ringbench: nothing was measured: {rows[0].reason}")
+    return 1 if any(row.wrong for row in rows) or nothing else 0
 
 
 # Showing.
@@ -592,6 +615,7 @@ def _draw(arguments: argparse.Namespace) -> int:
         algorithm = algorithm_named(arguments.collective, arguments.algorithm).given(**known)
         algorithm.check(arguments.ranks)
         text = draw_text(algorithm, arguments.ranks)
+        remark = algorithm.remark(arguments.ranks)
         picture = draw_svg(algorithm, arguments.ranks) if arguments.svg else ""
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -601,6 +625,8 @@ def _draw(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise UsageError(f"{arguments.svg}: {error.strerror or error}") from None
         say(f"ringbench: the picture is in {arguments.svg}")
+    if remark:
+        say(f"ringbench: {remark}")
     sys.stdout.write(text)
     return 0
 

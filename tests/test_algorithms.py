@@ -8,29 +8,50 @@ from fractions import Fraction
 import pytest
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
-from ringbench.report.algorithms import SYMBOLS, render_algorithms
+from ringbench.report.algorithms import SYMBOLS, WIDTH, render_algorithms
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 from ringbench.schedule.semantics import COLLECTIVES
+from ringbench.schedule.step import Operations
 
 FORMATS = ("text", "markdown", "json")
+LONG = "word " * 17 + "end."
 
 
 def chosen(*names: tuple[str, str]) -> list[Algorithm]:
     return [algorithm_named(*name) for name in names]
 
 
+def summed_up(algorithm: Algorithm, text: str) -> Algorithm:
+    def generator(rank: int, nranks: int) -> Operations:
+        yield from ()
+
+    generator.__doc__ = text
+    return replace(algorithm, generator=generator)
+
+
 def test_text_has_the_librarys_own_beside_each_collectives() -> None:
     found = chosen(("reduce", "binomial"), ("allreduce", "ring"), ("allreduce", "parameter_server"))
-    summaries = [algorithm.summary for algorithm in found]
+    found = [summed_up(one, text) for one, text in zip(found, ("Up a tree.", LONG, "At rank 0."), strict=True)]
     assert render_algorithms(found, "text").splitlines() == [
         "allreduce",
-        f"  ring              {summaries[1]}",
-        f"  parameter_server  {summaries[2]}",
+        "  ring              word word word word word word word word word word word word word word word word",
+        "                    word end.",
+        "  parameter_server  At rank 0.",
         "  mpi               The MPI library's own.",
+        "  auto              The best by a rule, or by a run.",
         "reduce",
-        f"  binomial          {summaries[0]}",
+        "  binomial          Up a tree.",
         "  mpi               The MPI library's own.",
+        "  auto              The best by a rule, or by a run.",
     ]
+
+
+def test_text_fits_a_terminal_and_loses_no_word() -> None:
+    text = render_algorithms(algorithms(), "text")
+    assert max(map(len, text.splitlines())) <= WIDTH == 100
+    plain = " ".join(text.split())
+    for algorithm in algorithms():
+        assert f" {algorithm.name} {algorithm.summary} " in plain, algorithm.name
 
 
 def test_every_registered_algorithm_is_listed_once_and_collectives_stand_in_order() -> None:
@@ -40,10 +61,10 @@ def test_every_registered_algorithm_is_listed_once_and_collectives_stand_in_orde
     listed, here = [], ""
     for line in lines:
         here = here if line.startswith(" ") else line
-        if line.startswith(" "):
+        if re.match(r"  \S", line):  # and no line that goes on with a summary
             listed.append((here, line.split()[0]))
     registered = [(algorithm.collective, algorithm.name) for algorithm in algorithms()]
-    assert sorted(listed) == sorted([*registered, *((name, "mpi") for name in COLLECTIVES)])
+    assert sorted(listed) == sorted([*registered, *((name, own) for name in COLLECTIVES for own in ("mpi", "auto"))])
     assert len(set(listed)) == len(listed)
 
 

@@ -109,6 +109,13 @@ def test_every_command_that_takes_settings_takes_the_arguments_of_schedules() ->
         }
 
 
+def test_help_says_what_is_taken_where_nothing_is_said() -> None:
+    texts = {name: " ".join(parser.format_help().split()) for name, parser in subparsers().items()}
+    for name, chunks, nodes in (("run", "by size", "what MPI finds"), ("draw", "4", "one node")):
+        assert f"pieces of a pipelined schedule (default {chunks})" in texts[name]
+        assert f"ranks of each node (default {nodes})" in texts[name]
+
+
 def test_lists_have_a_format_of_their_own() -> None:
     for name in ("text", "markdown", "json"):
         assert parsed("list", "--format", name).format == name
@@ -158,12 +165,18 @@ def test_formats(format: str) -> None:
         (("run", "--time-budget", "nan"), "argument --time-budget: malformed time 'nan'"),
         (("run", "--time-budget=-1"), "argument --time-budget: malformed time '-1'"),
         (("run", "--time-budget", "5h"), "argument --time-budget: malformed time '5h'"),
-        (("run", "--max-samples", "1.5"), "argument --max-samples: malformed number '1.5': a whole number is needed"),
+        (
+            ("run", "--max-samples", "1.5"),
+            "argument --max-samples: malformed number '1.5': a whole number, not negative, is needed",
+        ),
         (("run", "--warmup=-1"), "argument --warmup: malformed number '-1'"),
         (("run", "--seed", "²"), "argument --seed: malformed number"),
         (("sweep", "--ranks", "0"), "argument --ranks: malformed rank count '0'"),
         (("sweep", "--job-limit", "inf"), "argument --job-limit: malformed time 'inf'"),
-        (("run", "--root=-1"), "argument --root: malformed number '-1': a whole number is needed"),
+        (
+            ("run", "--root=-1"),
+            "argument --root: malformed number '-1': a whole number, not negative, is needed",
+        ),
         (("run", "--root", ""), "argument --root: malformed number ''"),
         (("run", "--chunks", "few"), "argument --chunks: malformed number 'few'"),
         (("run", "--groups", "0,1/a"), "argument --groups: malformed groups '0,1/a': must be as in 0,1/2,3"),

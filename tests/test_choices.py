@@ -22,6 +22,10 @@ from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms  
 from ringbench.schedule.semantics import COLLECTIVES  # noqa: E402
 
 SIZES = (0, 1, 8, 256, 1024, 4096, 32768, 32769, 2**17, 2**18, 2**19, 2**20, 2**21, 2**24, 2**30, 2**40)
+FLAT = (
+    "must be a flat allreduce with identical bits: swing, bine, binomial_tree, ring, double_binary_tree, naive, "
+    "parameter_server, recursive_doubling, rabenseifner"
+)
 every = pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 
 
@@ -168,7 +172,7 @@ def test_auto_runs_what_the_rule_names_and_says_so(collective: str) -> None:
             found = planned(collective, "auto", count, Comm(nranks))
             name = choose_by_rule(collective, nranks, 4 * count)
             assert found.algorithm == name
-            assert str(found.remark).startswith(f"{name} chosen")
+            assert str(found.remark).split(", ")[0] == f"{name} chosen by rule"
             assert found.bytes_sent is not None
 
 
@@ -180,7 +184,7 @@ def test_auto_asks_once_for_the_case_and_runs_what_it_is_told() -> None:
         return "naive"
 
     found = planned("allreduce", "auto", 10, choose=choose)
-    assert (found.algorithm, found.remark, asked) == ("naive", "naive chosen", [("allreduce", 4, 40)])
+    assert (found.algorithm, found.remark, asked) == ("naive", "naive chosen by a run", [("allreduce", 4, 40)])
     asked.clear()
     assert planned("allreduce", "ring", 10, choose=choose).remark is None
     assert asked == []
@@ -205,9 +209,9 @@ def test_auto_that_is_told_nonsense_is_an_error_that_names_it() -> None:
         ("allreduce", "ring", {}, None),
         ("allreduce", "ring", {"root": 2, "chunks": 7}, None),
         ("allreduce", "mpi", {}, None),
-        ("allreduce", "double_binary_tree", {}, "1 chunks"),
+        ("allreduce", "double_binary_tree", {}, "1 chunk"),
         ("allreduce", "double_binary_tree", {"chunks": 7}, "7 chunks"),
-        ("bcast", "chain", {"chunks": 3, "root": 2}, "3 chunks; root 2"),
+        ("bcast", "chain", {"chunks": 3, "root": 2}, "3 chunks, root 2"),
         ("bcast", "binomial", {}, None),
         ("reduce", "binomial", {"root": 1}, "root 1"),
         ("allreduce", "hierarchical", {}, "1 node of 4, ring between"),
@@ -216,13 +220,13 @@ def test_auto_that_is_told_nonsense_is_an_error_that_names_it() -> None:
             "allreduce",
             "hierarchical",
             {"groups": ((0,), (1, 2, 3)), "outer": "naive"},
-            "2 nodes of 1, 3, naive between leaders: nodes of unlike size have no common shards",
+            "2 nodes of 1 and 3, naive between leaders: nodes of unlike size have no common shards",
         ),
         (
             "allreduce",
             "hierarchical_leaders",
             {"groups": ((0, 1), (2, 3)), "outer": "double_binary_tree", "chunks": 5},
-            "5 chunks; 2 nodes of 2, double_binary_tree between leaders",
+            "5 chunks, 2 nodes of 2, double_binary_tree between leaders",
         ),
     ],
 )
@@ -239,8 +243,8 @@ def test_what_was_decided_is_remarked(
     ("options", "message"),
     [
         ({"root": 4}, "^root 4: must be one of the 4 ranks$"),
-        ({"root": -1}, "^root -1: must be one of the 4 ranks$"),
-        ({"root": True}, "^root True: must be one of the 4 ranks$"),
+        ({"root": -1}, "^root -1: must be a rank$"),
+        ({"root": True}, "^root True: must be a rank$"),
         ({"chunks": 0}, "^chunks 0: must be a number from 1 to 4096$"),
     ],
 )
@@ -254,13 +258,35 @@ def test_arguments_that_make_no_sense_are_named(options: dict[str, Any], message
     [
         ({"groups": ((0, 1), (2,))}, "^groups 0,1/2: must hold each of the ranks 0 to 3 once$"),
         ({"groups": ((0, 1), ())}, "must be groups of ranks, none empty$"),
-        ({"outer": "hierarchical"}, "^outer 'hierarchical': must be an algorithm that knows nothing of nodes$"),
-        ({"outer": "rings"}, "^unknown algorithm 'rings' for allreduce; known: "),
+        ({"outer": "hierarchical"}, f"^outer 'hierarchical': {FLAT}$"),
+        ({"outer": "swing_latency"}, f"^outer 'swing_latency': {FLAT}$"),
+        ({"outer": "rings"}, f"^outer 'rings': {FLAT}$"),
     ],
 )
 def test_nodes_that_make_no_sense_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         planned("allreduce", "hierarchical", 16, **options)
+
+
+@every
+def test_a_root_is_one_of_the_ranks_where_the_collective_has_one(collective: str) -> None:
+    for root in (4, 100):
+        if collective in ("bcast", "reduce"):
+            with pytest.raises(ValueError, match=f"^root {root}: must be one of the 4 ranks$"):
+                planned(collective, "auto", 16, root=root)
+        else:
+            assert planned(collective, "auto", 16, root=root).remark == planned(collective, "auto", 16).remark
+    for wrong in (-1, True, "0"):
+        with pytest.raises(ValueError, match=f"^root {wrong!r}: must be a rank$"):
+            planned(collective, "auto", 16, root=wrong)
+
+
+def test_a_plan_names_what_runs_and_what_was_decided() -> None:
+    assert repr(planned("allreduce", "ring", 16)) == "<plan of allreduce ring>"
+    found = planned("bcast", "chain", 16, chunks=3, root=2)
+    assert repr(found) == "<plan of bcast chain, 3 chunks, root 2>"
+    found = planned("allreduce", "auto", 16)
+    assert repr(found) == "<plan of allreduce recursive_doubling, recursive_doubling chosen by rule>"
 
 
 # Nodes.

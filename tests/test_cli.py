@@ -23,7 +23,7 @@ from ringbench.records.run import RUN_FILE, SCHEMA_VERSION, append, read_run
 from ringbench.records.settings import Settings
 from ringbench.records.units import format_size
 from ringbench.schedule import registry
-from ringbench.schedule.step import Operations, Step, work
+from ringbench.schedule.step import Operations, Step, original, work
 
 SIZES = (8, 1024, 65536, 2**20)
 PROVENANCE: dict[str, Any] = {
@@ -35,6 +35,10 @@ PROVENANCE: dict[str, Any] = {
 JOB = {"kind": "job", "nranks": 2, "mpi_library": "Open MPI v5.0.10", "hosts": ["a", "a"]}
 END = {"kind": "end", "status": "complete", "failures": []}
 LAUNCHERS = ("OMPI_", "PMI", "PMIX_", "MPI_", "HYD", "SLURM_")
+FLAT = (
+    "must be a flat allreduce with identical bits: swing, bine, binomial_tree, ring, double_binary_tree, naive, "
+    "parameter_server, recursive_doubling, rabenseifner"
+)
 SPREAD = (1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.99)
 
 
@@ -293,7 +297,10 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     headings = ["allgather", "allreduce", "alltoall", "bcast", "reduce", "reduce_scatter"]
     assert [line for line in lines if not line.startswith(" ")] == headings
-    assert len(lines) == len(headings) + len(rows)
+    listed = [line for line in lines if line.startswith("  ") and line[2] != " "]  # not what goes on with a line
+    assert len(listed) == len(rows) + len(headings)  # auto stands in each collective
+    assert [line.split()[0] for line in listed].count("auto") == len(headings)
+    assert max(map(len, lines)) <= 100
     assert main(["list", "--format", "markdown"]) == 0
     table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(table) == 2 + len(rows) - len(headings)  # of the library's own nothing is known
@@ -354,6 +361,36 @@ def test_a_picture_is_written_beside_the_text(capsys: pytest.CaptureFixture[str]
     assert picture.tag.endswith("svg")
 
 
+def test_what_was_decided_for_a_drawing_is_said_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", "allreduce", "hierarchical", "-n", "4", "--groups", "0/1,2,3", "--svg", "a.svg"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("allreduce hierarchical groups=0/1,2,3: 4 ranks")
+    assert err.splitlines() == [
+        "ringbench: the picture is in a.svg",
+        "ringbench: 2 nodes of 1 and 3, ring between leaders: nodes of unlike size have no common shards",
+    ]
+
+
+def test_a_schedule_that_counts_something_twice_is_not_drawn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def twice(rank: int, nranks: int) -> Operations:
+        for _ in range(2):
+            yield Step(dest=1 - rank, send=original(0), source=1 - rank, recv=work(0), combine=True)
+
+    import ringbench.collectives  # noqa: F401  (the registry must be full before it is copied)
+
+    monkeypatch.setattr(registry, "_ALGORITHMS", dict(registry._ALGORITHMS))
+    one = lambda nranks: 1  # noqa: E731
+    registry.register("allreduce", "twice", blocks=one, rounds=one, sent=one)(twice)
+    assert main(["draw", "allreduce", "twice", "-n", "2", "--svg", "a.svg"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    where = "allreduce twice, 2 ranks: rank 1, round 2"
+    assert err == f"ringbench: {where}: A would count what rank 0 brings twice\n"
+    assert not Path("a.svg").exists()
+
+
 def test_what_a_schedule_is_told_shows_in_its_drawing(capsys: pytest.CaptureFixture[str]) -> None:
     for words, option in (
         (["bcast", "binomial"], ["--root", "2"]),
@@ -381,7 +418,8 @@ def test_what_a_schedule_is_told_shows_in_its_drawing(capsys: pytest.CaptureFixt
         (["bcast", "binomial", "--root", "4"], "root 4: there are 4 ranks"),
         (["bcast", "chain", "--chunks", "0"], "chunks 0: must be a number from 1 to 4096"),
         (["allreduce", "hierarchical", "--groups", "0,1"], "groups 0,1: must hold each of the ranks 0 to 3 once"),
-        (["allreduce", "hierarchical", "--outer", "rings"], "unknown algorithm 'rings' for allreduce"),
+        (["allreduce", "hierarchical", "--outer", "rings"], f"outer 'rings': {FLAT}\n"),
+        (["allreduce", "ring", "-n", "33", "--svg", "a.svg"], "nranks = 33: can draw 1 to 32 ranks as a picture\n"),
         (["allreduce", "ring", "--svg", "absent/a.svg"], "absent/a.svg: No such file or directory"),
         (["allreduce", "ring", "--svg", "."], ".: Is a directory"),
     ],
@@ -464,9 +502,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             ["sweep", "--algorithms", "hierarchical", "--outer", "mpi", "--ranks", "2"],
-            "unknown algorithm 'mpi' for allreduce",
+            f"outer 'mpi': {FLAT}\n",
         ),
-        (["sweep", "--algorithms", "auto", "--choose-from", "absent"], "absent"),
+        (
+            ["sweep", "--algorithms", "auto", "--choose-from", "absent"],
+            "choose from absent: No such file or directory\n",
+        ),
+        (["sweep", "--root", "1"], "root 1: allreduce has none\n"),
+        (["sweep", "--chunks", "8"], "chunks 8: not for ring, mpi of allreduce\n"),
+        (["sweep", "--groups", "0,1"], "groups 0,1: not for ring, mpi of allreduce\n"),
+        (["sweep", "--outer", "naive"], "outer naive: not for ring, mpi of allreduce\n"),
+        (["sweep", "--collective", "alltoall", "--chunks", "8"], "chunks 8: not for auto, mpi of alltoall\n"),
+        (["sweep", "--choose-from", "best"], "choose from best: only 'auto' chooses, and it is not measured\n"),
         (["sweep", "--dtype", "bool"], "dtype 'bool' has no sum"),
         (["sweep", "--algorithms", "rings"], "unknown algorithm 'rings'"),
         (["sweep", "--sizes", "10"], "size 10: not a whole number of float32"),
@@ -592,6 +639,8 @@ with open(told["append"], "a") as stream:
         for name in told["algorithms"].split(","):
             times = [(2e-6 + nbytes * 1e-9) * part for part in row["samples_s"]]
             changes = dict(nranks=int(words[1]), algorithm=name, nbytes=nbytes, count=nbytes // 4, samples_s=times)
+            changes["collective"] = told["collective"]
+            changes["op"] = "sum" if "reduce" in told["collective"] else "none"
             changes["wrong"] = int(told["seed"]) if nbytes == 1024 else 0
             stream.write(json.dumps({**row, **changes}, separators=(",", ":")) + chr(10))
 sys.exit(int(told["warmup"]))
@@ -761,19 +810,20 @@ def test_a_run_goes_on_only_as_it_began(mpirun: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("began", "option", "said"),
     [
-        (["--root", "1"], "root 0, not 1"),
-        (["--chunks", "8"], "chunks None, not 8"),
-        (["--outer", "naive"], "outer ring, not naive"),
-        (["--groups", "0/1"], "groups None, not 0/1"),
-        (["--choose-from", "best"], "choose_from None, not best"),
+        (["--collective", "bcast", "--algorithms", "chain"], ["--root", "1"], "root 0, not 1"),
+        (["--collective", "bcast", "--algorithms", "chain"], ["--chunks", "8"], "chunks None, not 8"),
+        (["--algorithms", "hierarchical"], ["--outer", "naive"], "outer ring, not naive"),
+        (["--algorithms", "hierarchical"], ["--groups", "0/1"], "groups None, not 0/1"),
+        (["--algorithms", "auto"], ["--choose-from", "best"], "choose_from None, not best"),
     ],
 )
 def test_a_run_goes_on_only_with_the_arguments_it_began_with(
-    mpirun: str, option: list[str], said: str, capfd: pytest.CaptureFixture[str]
+    mpirun: str, began: list[str], option: list[str], said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["sweep", "--ranks", "2", "--sizes", "8", "--mpirun", mpirun, "--out", "r", "--warmup", "0"]) == 0
+    common = ["--ranks", "2", "--sizes", "8", "--mpirun", mpirun, "--out", "r", "--warmup", "0"]
+    assert main(["sweep", *common, *began]) == 0
     written("best")
     capfd.readouterr()
     assert main(["sweep", "--resume", "--out", "r", "--mpirun", mpirun, *option]) == 2
@@ -788,6 +838,36 @@ def test_a_run_of_before_there_were_arguments_is_gone_on_with(mpirun: str) -> No
     append(file, {**PROVENANCE, "settings": old})
     assert main(["sweep", "--resume", "--out", "r", "--mpirun", mpirun, "--warmup", "0"]) == 0
     assert len(read_run("r").rows) == 2 * len(SIZES)
+
+
+# What is measured where nothing is said.
+
+
+@pytest.mark.parametrize(
+    ("words", "algorithms"),
+    [
+        (["--collective", "allreduce"], ("ring", "mpi")),
+        (["--collective", "reduce_scatter"], ("ring", "mpi")),
+        (["--collective", "allgather"], ("ring", "mpi")),
+        (["--collective", "bcast"], ("auto", "mpi")),
+        (["--collective", "reduce", "--root", "1"], ("auto", "mpi")),
+        (["--collective", "alltoall"], ("auto", "mpi")),
+        (["--collective", "alltoall", "--algorithms", "bruck"], ("bruck",)),
+    ],
+)
+def test_a_collective_without_a_ring_is_measured_by_what_auto_picks(
+    mpirun: str, words: list[str], algorithms: tuple[str, ...]
+) -> None:
+    common = ["--ranks", "2", "--sizes", "8", "--mpirun", mpirun, "--out", "r", "--warmup", "0"]
+    assert main(["sweep", *common, *words]) == 0
+    assert read_run("r").provenance["settings"]["algorithms"] == list(algorithms)
+    assert main(["sweep", "--resume", *common]) == 0  # which is what it goes on with
+    assert read_run("r").status == "complete"
+
+
+def test_a_ring_that_is_not_there_is_said_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--collective", "bcast", "--algorithms", "ring,mpi"]) == 2
+    assert capsys.readouterr().err.startswith("ringbench: unknown algorithm 'ring' for bcast; known: ")
 
 
 # The run that auto goes by.
@@ -835,7 +915,14 @@ def test_a_file_that_is_no_run_cannot_be_chosen_by(content: bytes | None, capsys
 
 
 @pytest.mark.parametrize(
-    "words", [["--root", "1"], ["--chunks", "8"], ["--groups", "0,1"], ["--outer", "naive"], ["--limit"]]
+    "words",
+    [
+        ["--root", "1", "--collective", "bcast", "--algorithms", "chain"],
+        ["--chunks", "8", "--algorithms", "ring,double_binary_tree"],
+        ["--groups", "0,1", "--algorithms", "hierarchical"],
+        ["--outer", "naive", "--algorithms", "hierarchical_leaders,ring"],
+        ["--limit"],
+    ],
 )
 def test_jobs_are_told_the_arguments_of_schedules(mpirun: str, words: list[str]) -> None:
     assert (

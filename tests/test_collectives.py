@@ -375,13 +375,16 @@ def test_what_may_run_between_nodes() -> None:
         "swing",
     }
     hierarchical = algorithm_named("allreduce", "hierarchical")
-    for outer, message in (
-        ("hierarchical_leaders", "outer 'hierarchical_leaders': must be an algorithm that knows nothing of nodes"),
-        ("swing_latency", "outer 'swing_latency': must be an algorithm that gives all ranks the same bits"),
-        ("rign", "unknown algorithm 'rign' for allreduce"),
-    ):
+    flat = (
+        "swing, bine, binomial_tree, ring, double_binary_tree, naive, parameter_server, recursive_doubling, "
+        "rabenseifner"
+    )
+    for outer in ("hierarchical_leaders", "swing_latency", "rign", "mpi"):
+        message = f"^outer '{outer}': must be a flat allreduce with identical bits: {flat}$"
         with pytest.raises(ValueError, match=message):
             hierarchical.given(outer=outer).operations(0, 4)
+    for outer in flat.split(", "):
+        assert hierarchical.given(outer=outer).operations(0, 4)
 
 
 def crossing(algorithm: Algorithm, nranks: int, groups: Groups, count: int) -> int:
@@ -428,9 +431,9 @@ def test_all_ranks_of_equal_nodes_use_the_network_and_only_leaders_otherwise() -
         (
             "hierarchical",
             ((0, 1, 2), (3,)),
-            "2 nodes of 1, 3, ring between leaders: nodes of unlike size have no common shards",
+            "2 nodes of 1 and 3, ring between leaders: nodes of unlike size have no common shards",
         ),
-        ("hierarchical_leaders", ((0, 1, 2), (3,)), "2 nodes of 1, 3, ring between leaders"),
+        ("hierarchical_leaders", ((0, 1, 2), (3,)), "2 nodes of 1 and 3, ring between leaders"),
         ("hierarchical_leaders", ((0, 1), (2, 3)), "2 nodes of 2, ring between leaders"),
         ("ring", None, None),
     ],

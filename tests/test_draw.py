@@ -242,7 +242,21 @@ def test_many_blocks_have_names_of_their_own() -> None:
     names = [letter(block) for block in range(64 * 4)]
     assert names[:2] + names[25:28] + names[51:53] == ["A", "B", "Z", "A1", "B1", "Z1", "A2"]
     assert len(set(names)) == len(names)
-    assert runs([28, 0, 2, 1, 25, 26], letter) == "A-C,Z,A1,C1"
+    assert runs([0, 1, 2, 25, 26, 28], letter) == "A-C,Z,A1,C1"
+
+
+def test_blocks_stand_in_the_order_in_which_they_travel() -> None:
+    assert runs([28, 0, 2, 1, 25, 26], letter) == "C1,A,C,B,Z,A1"
+    assert runs([2, 3, 4, 0, 1], letter) == "C-E,A,B"
+    swapped = made(
+        [Step(dest=1, send=(work(2), work(0, 2)))],
+        [Step(source=0, recv=(work(2), work(0, 2)))],
+        blocks=3,
+    )
+    assert table(draw_text(swapped, 2))[1] == ["1", "C,A,B -> 1", "C,A,B:0 <- 0"]
+    assert "|   tE:0E = A-E            |   tE:1A = B-E,A          |" in draw_text(
+        algorithm_named("alltoall", "bruck"), 5
+    )
 
 
 @pytest.mark.parametrize("nranks", [8, 16, 33, 64])
@@ -271,7 +285,8 @@ def test_limits(draw: type[str], most: int) -> None:
     server = algorithm_named("allreduce", "parameter_server")
     assert f"{most} ranks" in draw(server, most)  # type: ignore[call-overload]
     for nranks in (-1, 0, most + 1):
-        with pytest.raises(ValueError, match=f"nranks = {nranks}: can draw 1 to {most} ranks"):
+        what = " as a picture" if draw is draw_svg else ""
+        with pytest.raises(ValueError, match=f"^nranks = {nranks}: can draw 1 to {most} ranks{what}$"):
             draw(server, nranks)  # type: ignore[call-overload]
 
 
@@ -286,6 +301,14 @@ def test_limits(draw: type[str], most: int) -> None:
             [[Step(dest=1, send=work(0))], [Step(source=0, recv=work(0, 2))]],
             r"rank 0, round 0: sends block 0 to rank 1, which receives blocks 0\.\.1",
         ),
+        (
+            [
+                [Step(dest=1, send=work(0)), Step(dest=1, send=work(0))],
+                [Step(source=0, recv=work(0), combine=True), Step(source=0, recv=work(0), combine=True)],
+            ],
+            "rank 1, round 2: A would count what rank 0 brings twice$",
+        ),
+        ([[], [combine(work(1), work(1))]], "rank 1, round 0: B would count what rank 1 brings twice$"),
     ],
 )
 def test_a_schedule_that_cannot_be_played_is_refused(programs: list[list[Step | Local]], fault: str) -> None:

@@ -47,5 +47,12 @@ def test_one_rank_has_no_fastest_and_crowded_ranks_are_said() -> None:
     )
 
 
+def test_the_last_line_says_of_how_many_launches_the_intervals_are() -> None:
+    last = summary([cell("ring", 8, 1e-6)]).splitlines()[-1]
+    assert last == "intervals are those of one launch; another may differ by more (see --launches)"
+    several = [{**cell("ring", 8, 1e-6), "launches": 3}]
+    assert summary(several).splitlines()[-1] == "intervals are those of 3 launches"
+
+
 def test_lines_are_ascii() -> None:
     assert summary([cell("ring", 8, 1e-6)]).isascii()

@@ -152,8 +152,12 @@ def test_the_share_of_the_limit_is_shown_only_where_it_was_asked_for() -> None:
     assert lines_with(text, "64KiB  ring")[0].split()[-1] == "0.8000"
     for name in ("mpi", "naive"):
         assert lines_with(text, f"64KiB  {name}")[0].split()[-1] == "-", name
-    note = "of_limit: the bare Sendrecvs and additions of the steps, measured beside, / the time"
-    assert text.splitlines().count(note) == 1
+    note = (
+        "of_limit: what the steps' bare Sendrecvs and additions take, measured beside, / the time; above 1 where "
+        "segments are added from cache, or steps only send or only receive"
+    )
+    assert " ".join(text.split()).count(note) == 1
+    assert len(lines_with(text, "of_limit: ")) == 1
     markdown = render(cells(row(limit_s=0.8e-4)), "table", "markdown")
     assert [name.strip() for name in markdown.splitlines()[2].split("|")][-3:-1] == ["of_limit", "warn"]
 
@@ -312,8 +316,12 @@ def test_fits_in_text() -> None:
     assert found[0][2:4] == ["2.000", "[2.000,"]
     assert found[2][5] == "1.000"
     assert [line[-1] for line in found] == ["call", "call", "link"]
-    assert "basis link: " in text
-    assert "basis call: " in text
+    plain = " ".join(text.split())
+    assert "basis link: alpha is the cost of one round and beta of one byte on the schedule's critical path" in plain
+    assert (
+        "basis call: the schedule is not known, or depends on size or nodes; alpha and beta are those of a whole call "
+        "at that N, by vector size"
+    ) in plain
 
 
 def test_an_unknown_bandwidth_has_no_upper_end() -> None:

@@ -74,13 +74,13 @@ def _remark(nranks: int, groups: Value = None, outer: str = "ring") -> str:
     nodes = f"{len(layout)} node{'s'[: len(layout) > 1]}"
     if _even(layout):
         return f"{nodes} of {len(layout[0])}, {outer} between"
-    sizes = ", ".join(map(str, sorted({len(group) for group in layout})))
+    sizes = " and ".join(map(str, sorted({len(group) for group in layout})))
     return f"{nodes} of {sizes}, {outer} between leaders: nodes of unlike size have no common shards"
 
 
 def _leaders_remark(nranks: int, groups: Value = None, outer: str = "ring") -> str:
     layout = groups_of(groups, nranks)
-    sizes = ", ".join(map(str, sorted({len(group) for group in layout})))
+    sizes = " and ".join(map(str, sorted({len(group) for group in layout})))
     return f"{len(layout)} node{'s'[: len(layout) > 1]} of {sizes}, {outer} between leaders"
 
 

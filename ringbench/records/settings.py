@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ringbench.records.units import parse_ranks, parse_size, parse_sizes
-from ringbench.schedule.parameters import check_value, parse_groups
+from ringbench.schedule.parameters import check_value, parse_groups, value_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -149,10 +149,23 @@ def _ranks(value: object) -> tuple[int, ...]:
     return tuple(parse_ranks(",".join(map(str, value)) if isinstance(value, list) else str(value)))
 
 
+def _kind(kind: type) -> str:
+    return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "a string")
+
+
+def _groups(value: object) -> str:
+    """Read groups as on the command line, ``"0,1/2,3"``, or as lists, ``[[0, 1], [2, 3]]``."""
+    if isinstance(value, list):
+        value = value_text(check_value("groups", value))
+    if not isinstance(value, str):
+        raise ValueError(f"groups = {value!r}: must be as in '0,1/2,3'")
+    return value
+
+
 def _of_kind(name: str, kind: type) -> Callable[[object], object]:
     def read(value: object) -> object:
         if type(value) is not kind:
-            raise ValueError(f"{name} = {value!r}: must be a {kind.__name__}")
+            raise ValueError(f"{name} = {value!r}: must be {_kind(kind)}")
         return value
 
     return read
@@ -165,7 +178,7 @@ _READERS: dict[str, Callable[[object], object]] = {
     "segment": lambda value: parse_size(str(value)),
     "chunks": _of_kind("chunks", int),
     "launches": _of_kind("launches", int),
-    "groups": _of_kind("groups", str),
+    "groups": _groups,
     "choose_from": _of_kind("choose_from", str),
 }
 
@@ -205,7 +218,7 @@ def plan_from(data: Mapping[str, Any]) -> SweepPlan:
             if kind is float and isinstance(value, int) and not isinstance(value, bool):
                 value = float(value)
             if type(value) is not kind:
-                raise ValueError(f"{key} = {value!r}: must be a {kind.__name__}")
+                raise ValueError(f"{key} = {value!r}: must be {_kind(kind)}")
             values[key] = value
     ranks, launches = values.pop("ranks", None), values.pop("launches", 1)
     return SweepPlan(settings=Settings(**values), ranks=ranks, launches=launches)

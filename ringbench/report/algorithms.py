@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 
 from ringbench.schedule.registry import Algorithm
+
+WIDTH = 100
 
 #: What the formulas of the Markdown table stand for.
 SYMBOLS = (
@@ -40,8 +43,10 @@ def render_algorithms(found: Sequence[Algorithm], format: str) -> str:
     lines = []
     for name, members in groups.items():
         lines.append(name)
-        lines += [f"  {algorithm.name:{width}}  {algorithm.summary}" for algorithm in members]
-        lines.append(f"  {'mpi':{width}}  The MPI library's own.")
+        listed = [(algorithm.name, algorithm.summary) for algorithm in members]
+        for own, summary in [*listed, ("mpi", "The MPI library's own."), ("auto", "The best by a rule, or by a run.")]:
+            indent = " " * (width + 4)
+            lines.append(textwrap.fill(f"  {own:{width}}  {summary}", WIDTH, subsequent_indent=indent))
     return "\n".join(lines) + "\n"
 
 

@@ -33,7 +33,7 @@ def summary(rows: Sequence[Flat]) -> str:
     lines.append(
         f"intervals are those of {launches} launches"
         if launches > 1
-        else "intervals are those of one launch; another may differ by more: trust a small difference if it repeats"
+        else "intervals are those of one launch; another may differ by more (see --launches)"
     )
     return "".join(f"{line}\n" for line in lines)
 

@@ -258,7 +258,10 @@ def _legend(kind: str, rows: Sequence[Flat], codes: Mapping[str, str]) -> list[s
 
 #: What a reader of each kind has to know, said once at the end.
 _NOTES = {
-    "table": ["of_limit: the bare Sendrecvs and additions of the steps, measured beside, / the time"],
+    "table": [
+        "of_limit: what the steps' bare Sendrecvs and additions take, measured beside, / the time; above 1 where "
+        "segments are added from cache, or steps only send or only receive"
+    ],
     "compare": [
         "ratio below 1: the first named is faster; a verdict needs an interval without 1 and a rank test at 5 %, "
         "corrected for all cells; same: within the threshold of 1"
@@ -266,7 +269,8 @@ _NOTES = {
     "fit": [
         "basis link: alpha is the cost of one round and beta of one byte on the schedule's critical path, at any N; "
         "beta includes the additions",
-        "basis call: the schedule is not known; alpha and beta are those of a whole call at that N, by vector size",
+        "basis call: the schedule is not known, or depends on size or nodes; alpha and beta are those of a whole call "
+        "at that N, by vector size",
     ],
 }
 

@@ -10,7 +10,7 @@ from ringbench.runtime.choices import default_chunks
 from ringbench.runtime.compile import scratch_sizes
 from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
 from ringbench.schedule.parameters import parse_groups
-from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named
+from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named, algorithms
 from ringbench.schedule.semantics import collective_named
 from ringbench.schedule.verify import verify
 
@@ -60,12 +60,29 @@ def check_settings(settings: Settings) -> None:
     for name in settings.algorithms:
         if name not in RESERVED:
             configured(settings, name)
+    _check_taken(settings)
     itemsize = ITEMSIZE[settings.dtype]
     for nbytes in settings.sizes:
         if nbytes % itemsize:
             raise ValueError(f"size {nbytes}: not a whole number of {settings.dtype} ({itemsize} bytes each)")
     if settings.segment is not None:
         check_segment(max(settings.sizes) // itemsize, itemsize, settings.segment)
+
+
+def _check_taken(settings: Settings) -> None:
+    """Raise ValueError for an argument that nothing here takes: it would change nothing, and say nothing."""
+    own = [configured(settings, name) for name in settings.algorithms if name not in RESERVED]
+    taken = {name for algorithm in own for name, _ in algorithm.arguments}
+    if "auto" in settings.algorithms:
+        taken |= {name for algorithm in algorithms(settings.collective) for name, _ in algorithm.arguments}
+    elif settings.choose_from is not None:
+        raise ValueError(f"choose from {settings.choose_from}: only 'auto' chooses, and it is not measured")
+    if settings.root and not collective_named(settings.collective).rooted:
+        raise ValueError(f"root {settings.root}: {settings.collective} has none")
+    asked = {"chunks": settings.chunks, "groups": settings.groups, "outer": settings.outer}
+    for name, value in asked.items():
+        if value not in (None, "ring") and name not in taken:
+            raise ValueError(f"{name} {value}: not for {', '.join(settings.algorithms)} of {settings.collective}")
 
 
 def configured(settings: Settings, name: str, nranks: int | None = None, nbytes: int = 0) -> Algorithm:

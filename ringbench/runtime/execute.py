@@ -72,6 +72,10 @@ class Plan:
         self.in_place, self.bytes_sent, self.segment_nbytes = in_place, bytes_sent, segment_nbytes
         self.remark, self.steps = remark, steps
 
+    def __repr__(self) -> str:
+        """Name what runs, and what was decided."""
+        return f"<plan of {self.collective} {self.algorithm}{f', {self.remark}' if self.remark else ''}>"
+
     def __call__(self) -> None:
         """Run the collective on the data now in the buffers."""
         self._run()

@@ -92,7 +92,7 @@ def plan(
         in_place=request.in_place,
         bytes_sent=program.sent * itemsize,
         segment_nbytes=program.segment * itemsize,
-        remark=_remark(algorithm, ready, nranks),
+        remark=_remark(algorithm, ready, nranks, choose is choose_by_rule),
         steps=program.steps,
     )
 
@@ -108,16 +108,16 @@ def node_groups(comm: Any) -> Groups:
     return tuple(tuple(rank for rank, at in enumerate(firsts) if at == node) for node in sorted(set(firsts)))
 
 
-def _remark(asked: str, ready: Algorithm, nranks: int) -> str | None:
+def _remark(asked: str, ready: Algorithm, nranks: int, by_rule: bool) -> str | None:
     """Say what was decided: by ``auto``, by the nodes found, by the size."""
     arguments = dict(ready.arguments)
-    found = [f"{ready.name} chosen"] if asked != ready.name else []
+    found = [f"{ready.name} chosen by {'rule' if by_rule else 'a run'}"] if asked != ready.name else []
     if "chunks" in arguments and ("outer" not in arguments or arguments["outer"] == "double_binary_tree"):
-        found.append(f"{arguments['chunks']} chunks")
+        found.append(f"{arguments['chunks']} chunk{'s'[: arguments['chunks'] != 1]}")
     if arguments.get("root"):
         found.append(f"root {ready.root}")
     own = ready.remark(nranks)
-    return "; ".join([*found, own] if own else found) or None
+    return ", ".join([*found, own] if own else found) or None
 
 
 class _Request:
@@ -169,7 +169,9 @@ class _Request:
         semantics = collective_named(self.collective)
         if self.name not in RESERVED:
             algorithm_named(self.collective, self.name)
-        if isinstance(self.root, bool) or not isinstance(self.root, int) or not 0 <= self.root < nranks:
+        if isinstance(self.root, bool) or not isinstance(self.root, int) or self.root < 0:
+            raise ValueError(f"root {self.root!r}: must be a rank")
+        if self.root >= nranks and semantics.rooted:
             raise ValueError(f"root {self.root!r}: must be one of the {nranks} ranks")
         if isinstance(self.segment, bool) or not isinstance(self.segment, int) or self.segment < 0:
             raise ValueError(f"segment {self.segment!r}: must be a number of bytes, 0 for none")

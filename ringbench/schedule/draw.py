@@ -97,7 +97,7 @@ def draw_svg(algorithm: Algorithm, nranks: int) -> str:
     Between two states of all vectors every message is one arrow, solid with a plus where it is added and dashed where
     it overwrites. Raises ValueError for fewer than 1 or more than 32 ranks and for a schedule that cannot end.
     """
-    trace = Trace(algorithm, nranks, MAX_SVG)
+    trace = Trace(algorithm, nranks, MAX_SVG, " as a picture")
     picture = Picture(trace)
     picture.text(14, 30, trace.headline, 20, "start", BOLD)
     picture.text(14, 52, algorithm.summary, 13, "start")

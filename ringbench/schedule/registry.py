@@ -67,11 +67,12 @@ class Algorithm:
             check_ranks(name, value, nranks)
             if name != "outer":
                 continue
-            outer = algorithm_named("allreduce", str(value))
-            if "groups" in dict(outer.arguments):
-                raise ValueError(f"outer {value!r}: must be an algorithm that knows nothing of nodes")
-            if self.identical_bits and not outer.identical_bits:
-                raise ValueError(f"outer {value!r}: must be an algorithm that gives all ranks the same bits")
+            flat = [
+                one for one in algorithms("allreduce") if one.identical_bits and "groups" not in dict(one.arguments)
+            ]
+            known = [one.name for one in flat]
+            if value not in known:
+                raise ValueError(f"outer {value!r}: must be a flat allreduce with identical bits: {', '.join(known)}")
 
     def variants(self, nranks: int) -> list[Algorithm]:
         """Return the algorithm with each choice of its arguments that has to be proved on so many ranks.

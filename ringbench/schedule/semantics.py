@@ -57,7 +57,8 @@ class Collective:
     def check_count(self, nranks: int, count: int) -> None:
         """Raise ValueError where a vector of ``count`` elements cannot be cut as the collective needs it."""
         if self.transposes and count % nranks:
-            raise ValueError(f"{self.name} of {count} elements: needs a multiple of {nranks}, as many for each rank")
+            elements = f"{count} element{'s'[: count != 1]}"
+            raise ValueError(f"{self.name} of {elements}: needs a multiple of {nranks}, as many for each rank")
 
 
 def _held(holds: Callable[[int, int, int], bool], rank: int, nblocks: int, root: int, per_rank: bool) -> range:

@@ -47,9 +47,9 @@ class Trace(Observer):
     1 or more than ``limit`` ranks, for messages that do not fit, and for a schedule that cannot end.
     """
 
-    def __init__(self, algorithm: Algorithm, nranks: int, limit: int) -> None:
+    def __init__(self, algorithm: Algorithm, nranks: int, limit: int, what: str = "") -> None:
         if not 1 <= nranks <= limit:
-            raise ValueError(f"nranks = {nranks}: can draw 1 to {limit} ranks")
+            raise ValueError(f"nranks = {nranks}: can draw 1 to {limit} ranks{what}")
         collective = collective_named(algorithm.collective)
         self.title, self.nranks, self.reduces = algorithm.title, nranks, collective.reduces
         self.nblocks, self.ntemp = algorithm.blocks(nranks), algorithm.temp(nranks)
@@ -128,6 +128,11 @@ class Trace(Observer):
         values: list[Content],
     ) -> None:
         memory = self.memory[rank]
+        for to, value in zip(targets, values, strict=True):
+            if sign == "+" and memory[to] & value:
+                twice = runs(sorted({other for other, _ in memory[to] & value}), str)
+                where = f"{self.title}, {self.nranks} ranks: rank {rank}, round {round}"
+                raise ValueError(f"{where}: {self.spell([to])} would count what rank {twice} brings twice")
         after = [memory[to] | value if sign == "+" else value for to, value in zip(targets, values, strict=True)]
         memory.update(zip(targets, after, strict=True))
         move = Move(
@@ -152,7 +157,7 @@ class Trace(Observer):
             return "?"
         if self.reduces:
             # A long list says no more than how many they are.
-            ranks = runs((rank for rank, _ in content), str)
+            ranks = runs(sorted({rank for rank, _ in content}), str)
             some = ranks if len(ranks) <= MAX_LIST else f"{len(content)}/{len(self.bringers[block])}"
             return "*" if self.complete(block, content) else f":{some}"
         # Where one rank alone brings a block, and it is in its own place, the name of the place says all.
@@ -191,9 +196,9 @@ def letter(block: int) -> str:
 
 
 def stretches(numbers: Iterable[int]) -> list[list[int]]:
-    """Split numbers into stretches of consecutive ones, in order."""
+    """Split numbers into stretches of consecutive ones, in the order given."""
     found: list[list[int]] = []
-    for number in sorted(set(numbers)):
+    for number in numbers:
         if found and number == found[-1][-1] + 1:
             found[-1].append(number)
         else:

@@ -108,6 +108,16 @@ def test_run_without_mpirun_is_one_rank_and_says_so(mpi: Mpi, tmp_path: Path) ->
     assert any("one rank" in line for line in found.said), str(found)
 
 
+def test_a_run_that_measures_nothing_says_why_and_fails(mpi: Mpi, tmp_path: Path) -> None:
+    reason = "alltoall of 2 elements: needs a multiple of 3, as many for each rank"
+    words = ("run", "--collective", "alltoall", *QUICK)
+    found = ringbench(mpi, 3, *words, "--sizes", "8", "--out", str(tmp_path / "out"), status=1)
+    assert found.said.count(f"ringbench: nothing was measured: {reason}") == 1, str(found)
+    assert [row.reason for row in read_run(tmp_path / "out").rows] == [reason] * 2, str(found)
+    found = ringbench(mpi, 3, *words, "--sizes", "8,12")
+    assert "nothing was measured" not in found.stderr, str(found)
+
+
 def test_run_does_not_write_over_a_run(mpi: Mpi, tmp_path: Path) -> None:
     file = tmp_path / "out" / RUN_FILE
     file.parent.mkdir()

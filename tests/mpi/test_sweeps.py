@@ -72,6 +72,19 @@ def finished(mpi: Mpi, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return out, sweep(mpi, out, *SWEEP, *QUICK)
 
 
+def test_a_sweep_goes_on_where_one_number_of_ranks_can_measure_nothing(mpi: Mpi, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    sweep(mpi, out, "--collective", "alltoall", "--ranks", "2,3", "--sizes", "8", *QUICK)
+    done = read_run(out)
+    assert done.status == "complete"
+    assert [(row.nranks, row.algorithm, bool(row.samples_s)) for row in done.rows] == [
+        (2, "auto", True),
+        (2, "mpi", True),
+        (3, "auto", False),
+        (3, "mpi", False),
+    ]
+
+
 def test_launches_are_jobs_of_their_own_and_one_line_of_the_table(mpi: Mpi, tmp_path: Path) -> None:
     out = tmp_path / "run"
     found = sweep(mpi, out, "--ranks", "2", "--sizes", "8,4KiB", "--launches", "2", "--format", "json", *QUICK)

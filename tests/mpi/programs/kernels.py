@@ -123,6 +123,8 @@ def case_4(tests: Battery) -> None:
                         tests.check((got == right).all(), f"{where}: {got[:3]}, not {right}")
                         remark = str(run.remark)
                         tests.check(f"{len(groups)} node" in remark and outer in remark, f"{where}: {remark}")
+                        sizes = " and ".join(map(str, sorted(set(map(len, groups)))))
+                        tests.check(f"node{'s'[: len(groups) > 1]} of {sizes}, {outer}" in remark, f"{where}: {remark}")
                         said = "unlike size" in remark
                         tests.check(said == (uneven and name == "hierarchical"), f"{where}: {remark}")
     if tests.nranks == 4:
@@ -166,9 +168,13 @@ def chosen(tests: Battery) -> None:
     run = plan("allreduce", "auto", tests.comm, MPI.IN_PLACE, vector)
     run()
     tests.check((vector == 2**tests.nranks - 1).all(), f"auto: {vector}")
-    tests.check(run.algorithm == "recursive_doubling" and "chosen" in str(run.remark), f"{run.algorithm} {run.remark}")
+    tests.check(
+        run.algorithm == "recursive_doubling" and run.remark == "recursive_doubling chosen by rule",
+        f"{run.algorithm} {run.remark}",
+    )
     named = plan("allreduce", "auto", tests.comm, MPI.IN_PLACE, vector, choose=lambda *case: "swing")
     tests.check(named.algorithm == "swing", f"chose {named.algorithm}")
+    tests.check(named.remark == "swing chosen by a run", f"{named.remark}")
     if tests.nranks > 1:
         tests.refused(
             "unlike choices",
