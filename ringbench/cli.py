@@ -220,7 +220,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 def _check_resumed(started: Run, settings: Settings) -> None:
     """Raise ValueError where rows to come would be measured in another way than those already there."""
     before, asked = started.provenance["settings"], settings.to_json()
-    for name in ("segment", "thread_level", "root", "chunks", "groups", "outer", "choose_from"):
+    for name in ("segment", "thread_level", "root", "chunks", "groups", "outer", "choose_from", "limit"):
         if name in before and before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
 
@@ -337,7 +337,9 @@ def _choices(settings: Settings) -> Table | None:
     if settings.choose_from is None:
         return None
     try:
-        table = fastest(read_run(settings.choose_from).rows)
+        table = fastest(
+            read_run(settings.choose_from).rows, dtype=settings.dtype, op=settings.op, device=settings.device
+        )
     except OSError as error:
         raise ValueError(f"choose from {settings.choose_from}: {error.strerror or error}") from None
     except ValueError as error:
@@ -613,7 +615,6 @@ def _draw(arguments: argparse.Namespace) -> int:
         given = {"root": arguments.root, "chunks": arguments.chunks, "groups": groups, "outer": arguments.outer}
         known = {name: value for name, value in given.items() if value is not None}
         algorithm = algorithm_named(arguments.collective, arguments.algorithm).given(**known)
-        algorithm.check(arguments.ranks)
         text = draw_text(algorithm, arguments.ranks)
         remark = algorithm.remark(arguments.ranks)
         picture = draw_svg(algorithm, arguments.ranks) if arguments.svg else ""

@@ -180,7 +180,7 @@ def test_formats(format: str) -> None:
         (("run", "--root", ""), "argument --root: malformed number ''"),
         (("run", "--chunks", "few"), "argument --chunks: malformed number 'few'"),
         (("run", "--groups", "0,1/a"), "argument --groups: malformed groups '0,1/a': must be as in 0,1/2,3"),
-        (("sweep", "--groups", "0/-1"), "argument --groups: malformed groups '0/-1': ranks are not negative"),
+        (("sweep", "--groups", "0/-1"), "argument --groups: malformed groups '0/-1': must be as in 0,1/2,3"),
         (("run", "--limit=yes"), "argument --limit: ignored explicit argument 'yes'"),
         (("draw", "allreduce"), "ALGORITHM"),
         (("draw", "allreduce", "ring", "-n", "four"), "argument -n/--ranks: malformed number 'four'"),

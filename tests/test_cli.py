@@ -494,7 +494,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["sweep", "--groups", "0,1/"], "argument --groups: malformed groups '0,1/'"),
         (
             ["sweep", "--collective", "reduce", "--algorithms", "mpi", "--root", "2", "--ranks", "2"],
-            "root 2: there are 2 ranks",
+            "root 2: not one of 2 ranks",
         ),
         (
             ["sweep", "--algorithms", "hierarchical", "--groups", "0,1/2,3", "--ranks", "4,8"],

@@ -102,7 +102,7 @@ def test_malformed_groups_are_quoted(text: str) -> None:
 
 
 def test_ranks_in_text_are_not_negative() -> None:
-    with pytest.raises(ValueError, match=r"^malformed groups '0,-1': ranks are not negative$"):
+    with pytest.raises(ValueError, match=r"^malformed groups '0,-1': must be as in 0,1/2,3$"):
         parse_groups("0,-1")
 
 

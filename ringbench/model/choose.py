@@ -6,21 +6,27 @@ from collections.abc import Callable, Iterable
 from math import log
 from typing import TypeAlias
 
+import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.row import Row
+from ringbench.schedule.registry import algorithms
 
 #: The fastest algorithm for each collective, number of ranks and bytes.
 Table: TypeAlias = dict[str, dict[int, dict[int, str]]]
 
 
-def fastest(rows: Iterable[Row]) -> Table:
+def fastest(rows: Iterable[Row], **alike: str) -> Table:
     """Return the fastest hand-written algorithm of every cell; rows of wrong results and of ``auto`` do not count.
 
-    Raises ValueError where no row is left.
+    Neither do those of algorithms that are not known here. Where some rows have all the values of ``alike``, such as
+    ``dtype="float32"``, only they count. Raises ValueError where no row is left.
     """
+    known = {(algorithm.collective, algorithm.name) for algorithm in algorithms()}
+    rows = [row for row in rows if (row.collective, row.algorithm) in known]
+    rows = [row for row in rows if all(getattr(row, name) == value for name, value in alike.items())] or rows
     best: dict[tuple[str, int, int], tuple[float, str]] = {}
     for row in rows:
         time = row.summary[0]
-        if row.usable and time and row.nbytes and row.nranks > 1 and row.algorithm not in ("mpi", "auto"):
+        if row.usable and time and row.nbytes and row.nranks > 1:
             key = (row.collective, row.nranks, row.nbytes)
             best[key] = min(best.get(key, (time, row.algorithm)), (time, row.algorithm))
     if not best:

@@ -154,7 +154,7 @@ class Row:
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 raise _not_a_row(name, value)
         collective_named(row.collective)
-        if not row.algorithm.isprintable() or "|" in row.algorithm:
+        if "|" in row.algorithm:
             raise _not_a_row("algorithm", row.algorithm)
         for name in ("wrong", "bytes_sent_max"):
             value = getattr(row, name)
@@ -172,6 +172,12 @@ class Row:
         if (row.count == 0) != (row.nbytes == 0) or row.count > row.nbytes:
             raise _not_a_row("count", row.count)
         bare = () if row.limit_s is None else (row.limit_s,)
+        for name in ("algorithm", "op", "dtype", "device", "wrong_detail", "reason", "remark", "stop"):
+            value = getattr(row, name)
+            if value is not None and not (isinstance(value, str) and value.replace("\n", " ").isprintable()):
+                raise _not_a_row(name, value)  # what a terminal might obey
+        if not all(text.isprintable() for text in row.warnings):
+            raise _not_a_row("warnings", row.warnings)
         for time in (*row.samples_s, *row.rank_means_s, *row.warmup_s, *bare):
             if isinstance(time, bool) or not isinstance(time, (int, float)) or not (time == 0 or 1e-12 < time < 1e12):
                 raise _not_a_row("a sample", time)

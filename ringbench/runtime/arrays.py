@@ -134,6 +134,9 @@ class NumpyBackend:
     def divide(self, array: Array, divisor: int) -> object:
         """Divide in place, correctly rounded (a product with 1/N would not be, nor is a complex quotient)."""
         parts = array.view(array.real.dtype) if array.dtype.kind == "c" else array
+        if parts.dtype.itemsize == 2:  # which may not hold the divisor; in float32 nothing is rounded twice
+            parts[...] = (parts.astype(np.float32) / np.float32(divisor)).astype(parts.dtype)
+            return parts
         return np.divide(parts, parts.dtype.type(divisor), parts)
 
     def synchronize(self) -> None:

@@ -3,9 +3,10 @@
 Every rank's input repeats a table of 251 values, moved by one place at each repetition; the tables of two ranks differ,
 and so do those of two salts. What they reduce to over all ranks is again such a table, so that the answer is known
 without any communication. The values are whole numbers, or powers of two for a product, such that no order of the
-operation rounds or overflows in any dtype: a dropped, doubled, shifted or stale contribution cannot hide. Where the
-dtype is too narrow for all ranks' values, some contribute the neutral element at each place. (MPI does not say what an
-overflow gives: NumPy wraps around, Open MPI's sums of int8, uint8 and int16 stop at the greatest value.)
+operation rounds or overflows in any dtype: a dropped, doubled, shifted or stale contribution cannot hide (of min, max,
+land and lor: on up to 125 ranks). Where the dtype is too narrow for all ranks' values, some contribute the neutral
+element at each place. (MPI does not say what an overflow gives: NumPy wraps around, Open MPI's sums of int8, uint8 and
+int16 stop at the greatest value.)
 
 For floats a second kind does round: it is held to the bound (N-1) * eps * sum |x| (Higham, Accuracy and Stability of
 Numerical Algorithms, 2002, section 4.2), or (N-1) * eps times the product, and its bits are compared over the ranks.
@@ -51,7 +52,7 @@ def rounds(op: str, dtype: str) -> bool:
 def _mixed(rank: int, salt: int) -> Table:
     """Return 251 numbers from 0 to 250: a polynomial of the place modulo 251, another for each rank below 251^2."""
     place = np.arange(1, PERIOD + 1, dtype=np.int64)
-    mixed = place * (rank % PERIOD + 3) + place * place * (rank // PERIOD) + 37 * rank + 101 * salt
+    mixed = place * (rank % PERIOD + 3) + place * place * (rank // PERIOD) + 37 * rank + 5 * rank * rank + 101 * salt
     return np.asarray(mixed % PERIOD)
 
 
@@ -86,8 +87,20 @@ def _truths(rank: int, salt: int, nranks: int, neutral: int) -> Table:
     """Return the neutral element but where it is this rank's turn, at half of the places nobody's."""
     several = min(nranks, PERIOD // 2)
     somebodys = _mixed(0, salt) % 2 == 1  # of two salts mostly other places
-    turn = np.cumsum(somebodys) % several
+    somebodys[0] = True
+    turn = (np.cumsum(somebodys) - 1 + salt // 2) % several
     return np.where(somebodys & (turn == rank % several), 1 - neutral, neutral)
+
+
+def _extremes(rank: int, salt: int, nranks: int) -> Table:
+    """Return numbers from 0 to 119; at each place one rank has the least and the next one the greatest, in turns.
+
+    So that no rank's own values can pass for the answer: not at the first place either, whose turn moves with the salt.
+    """
+    mixed, turn = _mixed(rank, salt), np.arange(PERIOD) + salt // 2
+    values = 20 + mixed % 80
+    values = np.where((turn + 1) % nranks == rank, 100 + mixed % 20, values)
+    return np.where(turn % nranks == rank, mixed % 20, values)
 
 
 def rank_values(rank: int, salt: int, nranks: int = 1, op: str = "sum", dtype: str = "float64") -> Table:
@@ -100,7 +113,7 @@ def rank_values(rank: int, salt: int, nranks: int = 1, op: str = "sum", dtype: s
     if op == "prod":
         return _factors(rank, salt, nranks, dtype)
     if op in ("min", "max"):
-        return _mixed(rank, salt) - (0 if dtype == "uint8" else PERIOD // 2)
+        return _extremes(rank, salt, nranks) - (0 if dtype == "uint8" else 60)
     return _truths(rank, salt, nranks, neutral=int(op == "land"))
 
 
@@ -151,7 +164,10 @@ def reduced_answer(nranks: int, salt: int, rounding: bool, op: str, dtype: str) 
             exact = reduce(UFUNCS[op], inputs).astype(inputs[0].dtype)
         if op == "average":
             parts = exact.view(exact.real.dtype) if dtype in COMPLEX else exact
-            np.divide(parts, parts.dtype.type(nranks), parts)
+            if dtype in FLOATS and dtype in EXACT:  # the divisor may be no number of the dtype
+                parts[...] = (parts.astype(np.float64) / nranks).astype(parts.dtype)
+            else:
+                np.divide(parts, parts.dtype.type(nranks), parts)
         return Answer(_unroll(exact), None)
     wide = np.clongdouble if dtype in COMPLEX else np.longdouble
     values = [value.astype(np.complex128 if dtype in COMPLEX else np.float64).astype(wide) for value in inputs]

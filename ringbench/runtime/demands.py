@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.settings import Settings
-from ringbench.runtime.choices import default_chunks
+from ringbench.runtime.choices import choose_by_rule, default_chunks
 from ringbench.runtime.compile import scratch_sizes
 from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
 from ringbench.schedule.parameters import parse_groups
@@ -102,7 +102,7 @@ def configured(settings: Settings, name: str, nranks: int | None = None, nbytes:
 def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
     """Return the bytes that the rank that needs most needs at the largest size, and that size; nothing is allocated.
 
-    All algorithms of a size are planned at once, since they are measured in turns. ``auto`` is one of the others.
+    All algorithms of a size are planned at once, since they are measured in turns; ``auto`` is what the rule says.
     """
     nbytes = max(settings.sizes)
     itemsize = ITEMSIZE[settings.dtype]
@@ -112,14 +112,19 @@ def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
     longest = segment_elements(segment, itemsize)
     if semantics.transposes:
         count -= count % nranks
+    names = [
+        choose_by_rule(settings.collective, nranks, nbytes) if name == "auto" else name for name in settings.algorithms
+    ]
     worst = 0
-    for rank in {0, settings.root, nranks - 1} & set(range(nranks)):
+    for rank in _asked(nranks, settings.root):
         for in_place in settings.placements:
             held = semantics.send_count, semantics.recv_count
             need = count if in_place else sum(size(rank, nranks, count, settings.root) for size in held)
-            for name in settings.algorithms:
-                if name not in RESERVED:
+            for name in dict.fromkeys(names):
+                if name != "mpi":
                     algorithm = configured(settings, name, nranks, nbytes)
+                    if settings.groups is None:  # at worst every rank is on a node of its own
+                        algorithm = algorithm.given(groups=tuple((other,) for other in range(nranks)))
                     sizes = scratch_sizes(algorithm, rank, nranks, count, in_place=in_place, segment=longest)
                     need += sum(sizes.values())
             if settings.limit:
@@ -128,10 +133,18 @@ def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
     return worst, nbytes
 
 
+def _asked(nranks: int, root: int) -> set[int]:
+    """Return the ranks whose memory is counted: all of few, else the ends, the folded ones and those around them."""
+    if nranks <= VERIFY_LIMIT:
+        return set(range(nranks))
+    few = {0, 1, 2, 3, root, nranks // 2, nranks - 2, nranks - 1} if nranks <= 4096 else {0}
+    return few & set(range(nranks))
+
+
 def check_schedules(settings: Settings, nranks: int) -> None:
     """Raise ValueError where an algorithm is not right on ``nranks`` ranks: it might never end."""
     if collective_named(settings.collective).rooted and settings.root >= nranks:
-        raise ValueError(f"root {settings.root}: there are {nranks} ranks")
+        raise ValueError(f"root {settings.root}: not one of {nranks} rank{'s'[: nranks > 1]}")
     for name in settings.algorithms:
         if name not in RESERVED:
             algorithm = configured(settings, name, nranks, max(settings.sizes))

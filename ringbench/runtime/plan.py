@@ -13,7 +13,7 @@ from ringbench.runtime.demands import check_types
 from ringbench.runtime.execute import Plan, bind
 from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
 from ringbench.runtime.vendor import check_count, reducible_type, vendor_calls
-from ringbench.schedule.parameters import Groups
+from ringbench.schedule.parameters import Groups, check_value
 from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named
 
@@ -63,6 +63,8 @@ def plan(
         request.inspect(sendbuf, recvbuf, rank, nranks)
     except (ValueError, TypeError) as problem:
         error = str(problem)
+    except Exception as problem:  # from ``choose``, or from an array that is none: the other ranks must hear of it
+        error = f"{type(problem).__name__}: {problem}"
     _agree(comm, error, request.terms())
 
     assert request.backend is not None
@@ -152,15 +154,15 @@ class _Request:
         """Return what must be equal on all ranks."""
         device = self.backend.device if self.backend else "unknown"
         return {
-            "collective": self.collective,
-            "algorithm": self.name,
-            "op": self.op,
+            "collective": _plain(self.collective),
+            "algorithm": _plain(self.name),
+            "op": _plain(self.op),
             "dtype": self.dtype,
             "number of elements": self.count,
             "in place": self.in_place,
             "device": device,
-            "segment": self.segment,
-            "root": self.root,
+            "segment": _plain(self.segment),
+            "root": self.root if isinstance(self.root, int) else repr(self.root),
             "chosen algorithm": self.algorithm.title if self.algorithm else None,
         }
 
@@ -169,8 +171,7 @@ class _Request:
         semantics = collective_named(self.collective)
         if self.name not in RESERVED:
             algorithm_named(self.collective, self.name)
-        if isinstance(self.root, bool) or not isinstance(self.root, int) or self.root < 0:
-            raise ValueError(f"root {self.root!r}: must be a rank")
+        self.root = int(str(check_value("root", self.root)))
         if self.root >= nranks and semantics.rooted:
             raise ValueError(f"root {self.root!r}: must be one of the {nranks} ranks")
         if isinstance(self.segment, bool) or not isinstance(self.segment, int) or self.segment < 0:
@@ -204,6 +205,12 @@ class _Request:
             return
         nbytes = self.count * itemsize
         name = self.choose(self.collective, nranks, nbytes) if self.name == "auto" else self.name
+        if name in RESERVED:
+            raise ValueError(f"auto: {name!r} was chosen, which is no schedule")
+        given = {"chunks": self.chunks, "groups": self.groups, "outer": self.outer}
+        for argument, value in given.items():  # whether the algorithm takes it or not
+            if value is not None:
+                check_value(argument, value)
         chunks = default_chunks(nbytes) if self.chunks is None else self.chunks
         self.algorithm = algorithm_named(self.collective, name).given(
             root=self.root, chunks=chunks, groups=self.groups, outer=self.outer
@@ -228,6 +235,11 @@ class _Request:
         if found != wanted:
             whole = f"rank {rank}'s part of a vector of {self.count}"
             raise ValueError(f"{name} has {found} elements; {self.collective} needs {wanted} here, {whole}")
+
+
+def _plain(value: object) -> object:
+    """Return what can be sent to the other ranks whatever the caller gave."""
+    return value if isinstance(value, (str, int)) else repr(value)
 
 
 def _agree(comm: Any, error: str | None, terms: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import TypeAlias
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
@@ -26,16 +27,17 @@ def check_value(name: str, value: object) -> Value:
         if value is None:
             return None
         try:
-            groups = tuple(tuple(int(rank) for rank in group) for group in value)  # type: ignore[attr-defined]
+            groups = tuple(tuple(index(rank) for rank in group) for group in value)  # type: ignore[attr-defined]
         except (TypeError, ValueError):
             raise ValueError(f"groups {value!r}: must be groups of ranks, as in ((0, 1), (2, 3))") from None
         if groups and all(groups):
             return tuple(sorted(groups))
-    elif isinstance(value, int) and not isinstance(value, bool):
-        if name == "root" and value >= 0:
-            return value
-        if name == "chunks" and 1 <= value <= MAX_CHUNKS:
-            return value
+    elif not isinstance(value, bool) and hasattr(value, "__index__"):  # NumPy's integers too
+        number = index(value)
+        if name == "root" and number >= 0:
+            return number
+        if name == "chunks" and 1 <= number <= MAX_CHUNKS:
+            return number
     wanted = {
         "root": "a rank",
         "chunks": f"a number from 1 to {MAX_CHUNKS}",
@@ -51,7 +53,7 @@ def check_ranks(name: str, value: Value, nranks: int) -> None:
         raise ValueError(f"root {value}: there are {nranks} ranks")
     if name == "groups" and isinstance(value, tuple):
         ranks = sorted(rank for group in value for rank in group)
-        if ranks != list(range(nranks)):
+        if len(ranks) != nranks or ranks != list(range(nranks)):
             raise ValueError(f"groups {value_text(value)}: must hold each of the ranks 0 to {nranks - 1} once")
 
 
@@ -62,13 +64,10 @@ def groups_of(value: Value, nranks: int) -> Groups:
 
 def parse_groups(text: str) -> Groups:
     """Read groups from text as in ``0,1/2,3``; raise ValueError quoting what is malformed."""
-    try:
-        groups = tuple(tuple(int(rank) for rank in group.split(",")) for group in text.split("/"))
-    except ValueError:
-        raise ValueError(f"malformed groups {text!r}: must be as in 0,1/2,3") from None
-    if any(rank < 0 for group in groups for rank in group):
-        raise ValueError(f"malformed groups {text!r}: ranks are not negative")
-    return groups
+    groups = [[rank.strip() for rank in group.split(",")] for group in text.split("/")]
+    if not all(rank.isascii() and rank.isdecimal() and len(rank) < 10 for group in groups for rank in group):
+        raise ValueError(f"malformed groups {text!r}: must be as in 0,1/2,3")
+    return tuple(tuple(map(int, group)) for group in groups)
 
 
 def value_text(value: Value) -> str:

@@ -50,6 +50,7 @@ class Trace(Observer):
     def __init__(self, algorithm: Algorithm, nranks: int, limit: int, what: str = "") -> None:
         if not 1 <= nranks <= limit:
             raise ValueError(f"nranks = {nranks}: can draw 1 to {limit} ranks{what}")
+        algorithm.check(nranks)
         collective = collective_named(algorithm.collective)
         self.title, self.nranks, self.reduces = algorithm.title, nranks, collective.reduces
         self.nblocks, self.ntemp = algorithm.blocks(nranks), algorithm.temp(nranks)
