@@ -162,6 +162,32 @@ def case_9_and_overflow(tests: Battery) -> None:
             tests.check((small == right).all(), f"int8, {name}: {small}, not {right}")
 
 
+def raised_on_one_rank(tests: Battery) -> None:
+    """Whatever goes wrong on the last rank alone is heard on all, and the communicator is of use afterwards."""
+    last = tests.rank == tests.nranks - 1
+
+    def choose(*case: object) -> str:
+        return {True: "ring"}[not last]
+
+    odd: list[tuple[str, dict[str, Any]]] = [
+        ("KeyError", {"algorithm": "auto", "choose": choose}),
+        ("op", {"op": (lambda: None) if last else "sum"}),
+        ("groups", {"algorithm": "hierarchical", "groups": ((0, float("inf")),) if last else None}),
+        ("chunks -3", {"chunks": -3 if last else None}),
+        ("root", {"root": [0] if last else 0}),
+    ]
+    for word, options in odd:
+        options = {"algorithm": "ring"} | options
+        tests.refused(
+            f"{word} on one rank",
+            word,
+            call=lambda options=options: plan(  # type: ignore[misc]
+                "allreduce", options.pop("algorithm"), tests.comm, MPI.IN_PLACE, np.zeros(4), **options
+            ),
+        )
+    tests.usable("after what was raised on one rank")
+
+
 def chosen(tests: Battery) -> None:
     """What ``auto`` stands for is the same on all ranks, and said."""
     vector = np.full(4, 2.0**tests.rank)
@@ -368,6 +394,8 @@ if __name__ == "__main__":
         case_4(tests)
         case_9_and_overflow(tests)
         chosen(tests)
+        if tests.nranks > 1:
+            raised_on_one_rank(tests)
         if tests.nranks == 2:
             case_13(tests)
         if tests.nranks == 3:
