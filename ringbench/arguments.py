@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ringbench.records.settings import PLACEMENTS, THREAD_LEVELS, parse_names
+from ringbench.records.settings import ORDERS, PLACEMENTS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
 
@@ -86,6 +86,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     _add_arguments(add)
     add("--choose-from", metavar="RUN", help="the run by which auto picks the fastest (default: a rule)")
     add("--limit", action="store_const", const=True, help="time bare Sendrecvs and additions too: column of_limit")
+    order = "algorithms of a size take turns (interleaved, default), or run one after the other as in OSU (blocked)"
+    add("--order", choices=ORDERS, help=order)
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")

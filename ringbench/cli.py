@@ -220,7 +220,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 def _check_resumed(started: Run, settings: Settings) -> None:
     """Raise ValueError where rows to come would be measured in another way than those already there."""
     before, asked = started.provenance["settings"], settings.to_json()
-    for name in ("segment", "thread_level", "root", "chunks", "groups", "outer", "choose_from", "limit"):
+    for name in ("segment", "thread_level", "root", "chunks", "groups", "outer", "choose_from", "limit", "order"):
         if name in before and before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
 

@@ -251,6 +251,17 @@ def test_runs_compare_the_second_with_the_first() -> None:
     assert ring.warnings == ()
 
 
+def test_rows_of_turns_and_rows_of_loops_are_unlike() -> None:
+    old = run([row("ring")])
+    turns, loops = (
+        replace(old, provenance={**old.provenance, "settings": {"order": order}})
+        for order in ("interleaved", "blocked")
+    )
+    assert only(compare_runs(turns, old)).verdict == "same"
+    with pytest.raises(ValueError, match="order: interleaved against blocked"):
+        compare_runs(turns, loops)
+
+
 def test_runs_may_differ_in_what_else_they_measured() -> None:
     before = run([row("ring"), row("ring", nranks=2)])
     after = run([row("ring"), row("ring", nranks=8), row("ring", dtype="float64")])

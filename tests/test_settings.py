@@ -27,6 +27,7 @@ OTHER = Settings(
     outer="double_binary_tree",
     choose_from="results/a run",
     limit=True,
+    order="blocked",
     precision=0.0125,
     min_samples=3,
     max_samples=7,
@@ -62,6 +63,7 @@ def test_a_plan_of_every_key(tmp_path: Path) -> None:
         outer = "double_binary_tree"
         choose_from = "results/a run"
         limit = true
+        order = "blocked"
         # how long
         precision = 0.0125
         min_samples = 3

@@ -225,6 +225,19 @@ def test_the_ranks_own_durations_are_summed_over_the_samples_alone(clock: Clock)
     assert other.own_s == pytest.approx(sum(other.samples_s) - 50 * 5e-9)
 
 
+def test_in_blocks_each_runs_all_its_rounds_before_the_next(clock: Clock) -> None:
+    comm = Comm(clock)
+    three = [contestant(comm, name, steady(7)) for name in "abc"]
+    values = run_rounds(comm, three, 4, blocked=True)
+    assert [event for event in comm.events if event.startswith("run")] == ["run a"] * 4 + ["run b"] * 4 + ["run c"] * 4
+    assert comm.events.count("barrier") == 12
+    assert values.shape == (4, 3)
+    taken = Comm(clock)
+    sample(taken, [contestant(taken, name, steady(7)) for name in "ab"], Settings(order="blocked"), 1e3, "seed")
+    runs = [event for event in taken.events if event.startswith("run")]
+    assert runs == ["run a"] * 8 + ["run b"] * 8
+
+
 def test_the_fewest_samples_are_taken_whatever_the_budget(clock: Clock) -> None:
     comm = Comm(clock)
     one, other = contestant(comm, "a", noisy), contestant(comm, "b", noisy)

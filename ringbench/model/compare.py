@@ -129,6 +129,7 @@ def _unlike(run1: Run, run2: Run) -> dict[str, tuple[str, str]]:
         ("thread_level", lambda run: _of_jobs(run, "thread_level")),
         ("hosts", lambda run: _hosts(run, common)),
         ("schema_version", _schema),
+        ("order", _order),
     ):
         one, two = read(run1), read(run2)
         if one != two:
@@ -142,6 +143,12 @@ def _values(run: Run, name: str) -> set[Any]:
 
 def _of_jobs(run: Run, name: str) -> set[Any]:
     return {job.get(name) for job in run.jobs}
+
+
+def _order(run: Run) -> set[Any]:
+    """Return in which order the algorithms ran; before there was a choice, they took turns."""
+    settings = run.provenance.get("settings")
+    return {settings.get("order", "interleaved") if isinstance(settings, dict) else "interleaved"}
 
 
 def _schema(run: Run) -> set[Any]:

@@ -20,6 +20,7 @@ MAX_SECONDS = 366 * 86400.0
 MAX_COUNT = 1_000_000
 MAX_LAUNCHES = 1000
 PLACEMENTS = ("in", "out", "both")
+ORDERS = ("interleaved", "blocked")
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -33,6 +34,7 @@ class Settings:
     ``thread_level`` is what MPI is started with. ``root``, ``chunks`` (None: by the size), ``groups`` (None: the nodes
     that MPI finds; else as in ``0,1/2,3``) and ``outer`` are the arguments of those schedules that take them;
     ``choose_from`` is the run that ``auto`` goes by (None: a rule); ``limit`` has the bare Sendrecv and addition timed.
+    ``order`` says whether the algorithms of a size take turns in random order, or each runs its iterations in a row.
     """
 
     collective: str = "allreduce"
@@ -50,6 +52,7 @@ class Settings:
     outer: str = "ring"
     choose_from: str | None = None
     limit: bool = False
+    order: str = "interleaved"
     precision: float = 0.05
     min_samples: int = 8
     max_samples: int = 1000
@@ -63,6 +66,8 @@ class Settings:
             raise ValueError(f"unknown placement {self.placement!r}; known: {', '.join(PLACEMENTS)}")
         if self.thread_level not in THREAD_LEVELS:
             raise ValueError(f"unknown thread level {self.thread_level!r}; known: {', '.join(THREAD_LEVELS)}")
+        if self.order not in ORDERS:
+            raise ValueError(f"unknown order {self.order!r}; known: {', '.join(ORDERS)}")
         if not self.algorithms or not self.sizes:
             raise ValueError("nothing to measure: at least one algorithm and one size are needed")
         if not 0 < self.precision < 1:
@@ -108,6 +113,7 @@ class Settings:
             f"--seed={self.seed}",
             f"--root={self.root}",
             f"--outer={self.outer}",
+            f"--order={self.order}",
         ]
         for name in ("segment", "chunks", "groups", "choose_from"):
             if getattr(self, name) is not None:

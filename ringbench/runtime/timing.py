@@ -59,14 +59,22 @@ def run_round(comm: Any, contestants: Sequence[Contestant], order: Sequence[int]
         local[index] = (clock() - start) * 1e-9
 
 
-def run_rounds(comm: Any, contestants: Sequence[Contestant], rounds: int, random: Random | None = None) -> Any:
-    """Run some rounds, interleaved in random order if given one; return the maxima over ranks, a row for each round."""
+def run_rounds(
+    comm: Any, contestants: Sequence[Contestant], rounds: int, random: Random | None = None, *, blocked: bool = False
+) -> Any:
+    """Run some rounds, interleaved in random order if given one; return the maxima over ranks, a row for each round.
+
+    ``blocked`` has each contestant run all its rounds one after the other, as loops over one algorithm do.
+    """
     local = np.zeros((rounds, len(contestants)))
     order = list(range(len(contestants)))
-    for number in range(rounds):
+    turns = [(number, order) for number in range(rounds)]
+    if blocked:
+        turns = [(number, [index]) for index in order for number in range(rounds)]
+    for number, turn in turns:
         if random is not None:
-            random.shuffle(order)
-        run_round(comm, contestants, order, local[number])
+            random.shuffle(turn)
+        run_round(comm, contestants, turn, local[number])
     for contestant, own in zip(contestants, local.sum(axis=0).tolist(), strict=True):
         contestant.own_s += own
     comm.Allreduce(MPI.IN_PLACE, local, MPI.MAX)
@@ -89,7 +97,7 @@ def sample(comm: Any, contestants: Sequence[Contestant], settings: Settings, dea
     try:
         while active:
             start = time.perf_counter()
-            values = run_rounds(comm, active, batch, random)
+            values = run_rounds(comm, active, batch, random, blocked=settings.order == "blocked")
             for contestant, column in zip(active, values.T, strict=True):
                 contestant.samples_s.extend(column.tolist())
             per_round = (time.perf_counter() - start) / batch
