@@ -23,7 +23,6 @@ from ringbench.records.row import Row
 from ringbench.records.run import Run, append, read_run, run_file
 from ringbench.records.settings import Settings, SweepPlan, override, plan_from, read_plan
 from ringbench.records.units import format_size
-from ringbench.schedule.semantics import COLLECTIVES
 
 if TYPE_CHECKING:
     from ringbench.model.choose import Table
@@ -128,7 +127,8 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
         else:
             plan = SweepPlan(settings=Settings())
         settings = override(plan.settings, **vars(arguments))
-        settings = replace(settings, algorithms=_default_algorithms(settings, arguments))
+        if arguments.algorithms is None and not plan.names:
+            settings = replace(settings, algorithms=_default_algorithms(settings))
         asked = getattr(arguments, "launches", None)
         launches = plan.launches if asked is None else asked
         ranks = getattr(arguments, "ranks", None)
@@ -139,16 +139,13 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
         raise UsageError(str(error)) from None
 
 
-def _default_algorithms(settings: Settings, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return what is measured: where nothing was said and the collective has no ring, what ``auto`` picks instead."""
+def _default_algorithms(settings: Settings) -> tuple[str, ...]:
+    """Return what is measured where nothing was said: for a collective without a ring what ``auto`` picks."""
     from ringbench.schedule.registry import algorithms
 
     __import__("ringbench.collectives")
-    known = (
-        {algorithm.name for algorithm in algorithms(settings.collective)} if settings.collective in COLLECTIVES else ()
-    )
-    untold = arguments.algorithms is None and settings.algorithms == Settings().algorithms
-    return ("auto", "mpi") if untold and known and "ring" not in known else settings.algorithms
+    known = {algorithm.name for algorithm in algorithms(settings.collective)}
+    return ("auto", "mpi") if known and "ring" not in known else settings.algorithms
 
 
 class _Terminated(BaseException):
@@ -213,6 +210,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
         say(f"ringbench: nothing was measured; see above, and {file}")
         return 1
     _show_sweep(run, file.parent, arguments.format)
+    if not any(row.samples_s for row in run.rows):
+        say(f"ringbench: nothing was measured: {run.rows[0].reason}")
+        return 1
     wrong = [row for row in run.rows if row.wrong]
     return 1 if outcome.failures or wrong or run.status != "complete" else 0
 
@@ -462,7 +462,7 @@ def _table(arguments: argparse.Namespace) -> int:
 
 @_showing
 def _compare(arguments: argparse.Namespace) -> int:
-    from ringbench.model.compare import compare_rows, compare_runs
+    from ringbench.model.compare import compare_rows, compare_runs, took_turns
     from ringbench.report.tables import render
 
     if len(arguments.runs) > 2:
@@ -471,7 +471,13 @@ def _compare(arguments: argparse.Namespace) -> int:
     if len(runs) == 2:
         found = compare_runs(runs[0], runs[1], force=arguments.force, threshold=arguments.threshold)
     else:
-        found = compare_rows(runs[0].rows, arguments.algorithm, arguments.baseline, arguments.threshold)
+        found = compare_rows(
+            runs[0].rows,
+            arguments.algorithm,
+            arguments.baseline,
+            arguments.threshold,
+            interleaved=took_turns(runs[0]),
+        )
     sys.stdout.write(render([row.to_json() for row in found], "compare", arguments.format))
     slower = [row for row in found if row.verdict == "slower"]
     if slower and arguments.fail_if_slower:
@@ -497,7 +503,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 def _show_sweep(run: Run, folder: Path, format: str) -> None:
     """Print table, fit and comparison, and write them beside the run as Markdown."""
-    from ringbench.model.compare import compare_rows
+    from ringbench.model.compare import compare_rows, took_turns
     from ringbench.model.fit import fit_rows
     from ringbench.model.pool import table_cells
     from ringbench.report.summary import summary
@@ -514,7 +520,7 @@ def _show_sweep(run: Run, folder: Path, format: str) -> None:
     names = dict.fromkeys(row.algorithm for row in run.rows)
     ours = "ring" if "ring" in names else next((name for name in names if name != "mpi"), "ring")
     try:
-        compared = [row.to_json() for row in compare_rows(run.rows, ours)]
+        compared = [row.to_json() for row in compare_rows(run.rows, ours, interleaved=took_turns(run))]
         sections.append((f"{ours} against the library".capitalize(), "compare", compared))
     except ValueError as error:
         notes = [*notes, f"no comparison: {error}"]

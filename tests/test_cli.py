@@ -868,6 +868,9 @@ def test_a_collective_without_a_ring_is_measured_by_what_auto_picks(
 def test_a_ring_that_is_not_there_is_said_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--collective", "bcast", "--algorithms", "ring,mpi"]) == 2
     assert capsys.readouterr().err.startswith("ringbench: unknown algorithm 'ring' for bcast; known: ")
+    Path("plan.toml").write_text('collective = "bcast"\nalgorithms = ["ring", "mpi"]\n', encoding="utf-8")
+    assert main(["sweep", "plan.toml"]) == 2
+    assert capsys.readouterr().err.startswith("ringbench: unknown algorithm 'ring' for bcast; known: ")
 
 
 # The run that auto goes by.

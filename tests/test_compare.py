@@ -147,6 +147,17 @@ def test_no_verdict_where_the_ranks_disagree_with_the_medians() -> None:
     assert got.verdict == "cannot tell"
 
 
+def test_rounds_are_pairs_only_where_the_algorithms_took_turns() -> None:
+    """A hundredth apart round by round is plain in pairs, and nothing beside a spread of a fifth without them."""
+    rows = [row("ring", noise(1, 1.0, 60)), row("mpi", noise(1, 1.01, 60))]
+    turns, loops = (only(compare_rows(rows, interleaved=taken)) for taken in (True, False))
+    assert turns.p_value is not None
+    assert loops.p_value is not None
+    assert turns.p_value < 1e-6
+    assert loops.p_value > 0.5
+    assert (turns.ratio, turns.ratio_low) == (loops.ratio, loops.ratio_low)
+
+
 def test_p_values_are_corrected_for_all_cells_at_once() -> None:
     alone = only(compare_rows([row("ring", noise(3, 0.9, 12)), row("mpi", noise(4, 1.1, 12))]))
     rows = [row(name, noise(3 + at, scale, 12)) for at, (name, scale) in enumerate((("ring", 0.9), ("mpi", 1.1)))]

@@ -299,8 +299,11 @@ def test_what_the_bare_messages_need_comes_on_top() -> None:
         assert needed(4, *names, limit=True) == needed(4, *names) + 2 * 64 * MIB
 
 
-def test_the_library_and_what_stands_for_another_need_nothing_more() -> None:
-    assert needed(4, "ring", "mpi", "auto") == needed(4, "ring")
+def test_the_library_needs_nothing_more_and_auto_a_plan_of_its_own() -> None:
+    assert needed(4, "ring", "mpi") == needed(4, "ring")
+    bare, ring = needed(4, "mpi"), needed(4, "ring")
+    assert needed(4, "auto") == ring  # which the rule says at this size
+    assert needed(4, "ring", "auto") - bare == 2 * (ring - bare)
 
 
 @pytest.mark.parametrize("dtype", sorted(ITEMSIZE))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial, reduce
-from importlib.util import find_spec
 from typing import Any
 
 import mpi4py
@@ -288,7 +287,7 @@ def test_the_host_waits_for_nothing() -> None:
 # Binding.
 
 
-DTYPES = [dtype for dtype in sorted(MPI_TYPES) if dtype != "bfloat16" or find_spec("ml_dtypes")]
+DTYPES = sorted(MPI_TYPES)
 
 
 def bound(

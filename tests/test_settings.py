@@ -277,3 +277,8 @@ def test_launches_are_those_of_the_sweep(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             read(tmp_path, text)
+
+
+def test_a_plan_tells_whether_it_names_the_algorithms(tmp_path: Path) -> None:
+    assert read(tmp_path, 'algorithms = ["ring", "mpi"]').names
+    assert not read(tmp_path, 'collective = "bcast"').names

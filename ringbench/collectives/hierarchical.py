@@ -9,7 +9,7 @@ from ringbench.collectives.ring import ring_allgather, ring_reduce_scatter
 from ringbench.schedule.compose import Part, ceil_log2, placed, renamed
 from ringbench.schedule.parameters import Groups, Value, groups_of
 from ringbench.schedule.registry import Algorithm, algorithm_named, register
-from ringbench.schedule.step import Operations, Span, Step, copy, scale, work
+from ringbench.schedule.step import Operations, Span, Spans, Step, copy, scale, spans, work
 
 
 def _between(outer: str, chunks: int) -> Algorithm:
@@ -69,19 +69,20 @@ def _sent(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 
     return Fraction(2 * (size - 1), size) + _between(outer, chunks).sent(len(layout)) / size
 
 
+def _nodes(layout: Groups) -> str:
+    sizes = " and ".join(map(str, sorted({len(group) for group in layout})))
+    return f"{len(layout)} node{'s'[: len(layout) > 1]} of {sizes}"
+
+
 def _remark(nranks: int, groups: Value = None, outer: str = "ring") -> str:
     layout = groups_of(groups, nranks)
-    nodes = f"{len(layout)} node{'s'[: len(layout) > 1]}"
     if _even(layout):
-        return f"{nodes} of {len(layout[0])}, {outer} between"
-    sizes = " and ".join(map(str, sorted({len(group) for group in layout})))
-    return f"{nodes} of {sizes}, {outer} between leaders: nodes of unlike size have no common shards"
+        return f"{_nodes(layout)}, {outer} between"
+    return f"{_leaders_remark(nranks, groups, outer)}: nodes of unlike size have no common shards"
 
 
 def _leaders_remark(nranks: int, groups: Value = None, outer: str = "ring") -> str:
-    layout = groups_of(groups, nranks)
-    sizes = " and ".join(map(str, sorted({len(group) for group in layout})))
-    return f"{len(layout)} node{'s'[: len(layout) > 1]} of {sizes}, {outer} between leaders"
+    return f"{_nodes(groups_of(groups, nranks))}, {outer} between leaders"
 
 
 def _across(between: Algorithm, node: int, members: list[int], first: int, nblocks: int) -> Operations:
@@ -98,17 +99,13 @@ def _across(between: Algorithm, node: int, members: list[int], first: int, nbloc
 
 def _wide(operations: Operations, size: int) -> Operations:
     """Make every block of a schedule ``size`` blocks wide."""
+
+    def wide(value: Spans) -> tuple[Span, ...]:
+        return tuple(work(span.first * size, span.count * size) for span in spans(value))
+
     for step in operations:
         assert isinstance(step, Step)
-        assert isinstance(step.send, Span)
-        assert isinstance(step.recv, Span)
-        yield Step(
-            dest=step.dest,
-            send=work(step.send.first * size, size),
-            source=step.source,
-            recv=work(step.recv.first * size, size),
-            combine=step.combine,
-        )
+        yield Step(dest=step.dest, send=wide(step.send), source=step.source, recv=wide(step.recv), combine=step.combine)
 
 
 @register(
@@ -168,17 +165,8 @@ def hierarchical_leaders_allreduce(
     node = next(number for number, group in enumerate(layout) if rank in group)
     group, between = layout[node], _between(outer, chunks)
     local, here, nblocks = group.index(rank), len(group), between.blocks(len(layout))
-    yield from renamed(_whole(binomial_reduce(local, here), nblocks), lambda index: group[index])
+    yield from renamed(_wide(binomial_reduce(local, here), nblocks), lambda index: group[index])
     if local == 0:
         yield from _across(between, node, [other[0] for other in layout], 0, nblocks)
         yield scale(work(0, nblocks))
-    yield from renamed(_whole(binomial_bcast(local, here), nblocks), lambda index: group[index])
-
-
-def _whole(operations: Operations, nblocks: int) -> Operations:
-    """Have a schedule of one block move the whole vector."""
-    for step in operations:
-        assert isinstance(step, Step)
-        send = work(0, nblocks) if step.dest is not None else ()
-        recv = work(0, nblocks) if step.source is not None else ()
-        yield Step(dest=step.dest, send=send, source=step.source, recv=recv, combine=step.combine)
+    yield from renamed(_wide(binomial_bcast(local, here), nblocks), lambda index: group[index])

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ringbench.schedule.compose import floor_log2, fold, folded, folded_rounds
+from ringbench.schedule.compose import floor_log2, floor_power, fold, folded, folded_rounds, is_power, renamed
 from ringbench.schedule.registry import register
 from ringbench.schedule.step import Operations, Step, scale, work
-
-
-def _power(nranks: int) -> int:
-    return 1 << floor_log2(nranks)
-
-
-def _is_power(nranks: int) -> bool:
-    return nranks == _power(nranks)
 
 
 @register(
@@ -22,7 +14,7 @@ def _is_power(nranks: int) -> bool:
     "recursive_doubling",
     blocks=lambda nranks: 1,
     rounds=lambda nranks: folded_rounds(floor_log2(nranks), nranks),
-    sent=lambda nranks: floor_log2(nranks) + (not _is_power(nranks)),
+    sent=lambda nranks: floor_log2(nranks) + (not is_power(nranks)),
     formulas=("f; f+2 folded", "f; f+1 folded"),
 )
 def recursive_doubling_allreduce(rank: int, nranks: int) -> Operations:
@@ -58,9 +50,9 @@ def doubling(index: int, power: int) -> Operations:
 @register(
     "allreduce",
     "rabenseifner",
-    blocks=_power,
+    blocks=floor_power,
     rounds=lambda nranks: folded_rounds(2 * floor_log2(nranks), nranks),
-    sent=lambda nranks: Fraction(2 * (_power(nranks) - 1), _power(nranks)) + (not _is_power(nranks)),
+    sent=lambda nranks: Fraction(2 * (floor_power(nranks) - 1), floor_power(nranks)) + (not is_power(nranks)),
     formulas=("2f; 2f+2 folded", "2(N-1)/N; 1 + 2(p-1)/p folded"),
 )
 def rabenseifner_allreduce(rank: int, nranks: int) -> Operations:
@@ -71,7 +63,7 @@ def rabenseifner_allreduce(rank: int, nranks: int) -> Operations:
         yield scale(work(index))
         yield from doubling(index, power)
 
-    return folded(rank, nranks, _power(nranks), both)
+    return folded(rank, nranks, floor_power(nranks), both)
 
 
 @register(
@@ -79,7 +71,7 @@ def rabenseifner_allreduce(rank: int, nranks: int) -> Operations:
     "recursive_halving",
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: folded_rounds(floor_log2(nranks), nranks),
-    sent=lambda nranks: Fraction(nranks - 1, nranks) if _is_power(nranks) else Fraction(1),
+    sent=lambda nranks: Fraction(nranks - 1, nranks) if is_power(nranks) else Fraction(1),
     formulas=("f; f+2 folded", "(N-1)/N; 1 folded"),
 )
 def recursive_halving_reduce_scatter(rank: int, nranks: int) -> Operations:
@@ -117,7 +109,7 @@ def recursive_halving_reduce_scatter(rank: int, nranks: int) -> Operations:
 
 def _doubling_sent(nranks: int) -> Fraction:
     """Return what index 0 sends: its groups hold two blocks for each folded pair, and it has one to send them to."""
-    rest = nranks - _power(nranks)
+    rest = nranks - floor_power(nranks)
     groups = sum(2**bit + min(2**bit, rest) for bit in range(floor_log2(nranks)))
     return Fraction(groups + (nranks - 1 if rest else 0), nranks)
 
@@ -158,9 +150,9 @@ def recursive_doubling_allgather(rank: int, nranks: int) -> Operations:
 @register(
     "reduce",
     "rabenseifner",
-    blocks=_power,
-    rounds=lambda nranks: 2 * floor_log2(nranks) + (not _is_power(nranks)),
-    sent=lambda nranks: Fraction(_power(nranks) - 1, _power(nranks)) + Fraction(nranks > 1, 2),
+    blocks=floor_power,
+    rounds=lambda nranks: 2 * floor_log2(nranks) + (not is_power(nranks)),
+    sent=lambda nranks: Fraction(floor_power(nranks) - 1, floor_power(nranks)) + Fraction(nranks > 1, 2),
     formulas=("2f; 2f+1 folded", "(p-1)/p + 1/2"),
     arguments=("root",),
 )
@@ -177,11 +169,8 @@ def rabenseifner_reduce(rank: int, nranks: int, root: int = 0) -> Operations:
         return
     if here.partner is not None:
         yield Step(source=(rank + 1) % nranks, recv=whole, combine=True)
-    index, distance = here.index, here.power
-    while distance := distance // 2:
-        keep, give = index & -distance, (index ^ distance) & -distance
-        partner = real(index ^ distance)
-        yield Step(dest=partner, send=work(give, distance), source=partner, recv=work(keep, distance), combine=True)
+    index = here.index
+    yield from renamed(halving(index, here.power), real)
     distance = 1
     while distance < here.power and not index & distance:
         yield Step(source=real(index + distance), recv=work(index + distance, distance))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ringbench.schedule.compose import floor_log2, folded, folded_rounds
+from ringbench.schedule.compose import floor_log2, floor_power, folded, folded_rounds, is_power
 from ringbench.schedule.registry import register
 from ringbench.schedule.step import Operations, Step, scale, work
 
@@ -34,16 +34,12 @@ def position(index: int, power: int) -> int:
     return 2 * number + index % 2
 
 
-def _power(nranks: int) -> int:
-    return 1 << floor_log2(nranks)
-
-
 @register(
     "allreduce",
     "swing",
-    blocks=_power,
+    blocks=floor_power,
     rounds=lambda nranks: folded_rounds(2 * floor_log2(nranks), nranks),
-    sent=lambda nranks: Fraction(2 * (_power(nranks) - 1), _power(nranks)) + (nranks != _power(nranks)),
+    sent=lambda nranks: Fraction(2 * (floor_power(nranks) - 1), floor_power(nranks)) + (not is_power(nranks)),
     formulas=("2f; 2f+2 folded", "2(N-1)/N; 1 + 2(p-1)/p folded"),
 )
 def swing_allreduce(rank: int, nranks: int) -> Operations:
@@ -66,7 +62,7 @@ def swing_allreduce(rank: int, nranks: int) -> Operations:
             peer = partner(index, step, power)
             yield Step(dest=peer, send=work(have, size), source=peer, recv=work(get, size))
 
-    return folded(rank, nranks, _power(nranks), both)
+    return folded(rank, nranks, floor_power(nranks), both)
 
 
 @register(
@@ -74,7 +70,7 @@ def swing_allreduce(rank: int, nranks: int) -> Operations:
     "swing_latency",
     blocks=lambda nranks: 1,
     rounds=lambda nranks: folded_rounds(floor_log2(nranks), nranks),
-    sent=lambda nranks: floor_log2(nranks) + (nranks != _power(nranks)),
+    sent=lambda nranks: floor_log2(nranks) + (not is_power(nranks)),
     formulas=("f; f+2 folded", "f; f+1 folded"),
     identical_bits=False,
 )

@@ -60,12 +60,18 @@ class Comparison:
 
 
 def compare_rows(
-    rows: Iterable[Row], algorithm: str = "ring", baseline: str = "mpi", threshold: float = THRESHOLD
+    rows: Iterable[Row],
+    algorithm: str = "ring",
+    baseline: str = "mpi",
+    threshold: float = THRESHOLD,
+    *,
+    interleaved: bool = True,
 ) -> list[Comparison]:
     """Compare two algorithms wherever both have rows that agree in collective, op, dtype, device, N, size, placement.
 
-    Launches that have both are compared within each. One rank exchanges nothing, so its rows are no comparison. Raises
-    ValueError where either has no rows, naming those that do, and where they share no cell.
+    Launches that have both are compared within each, and where the algorithms took turns, round by round. One rank
+    exchanges nothing, so its rows are no comparison. Raises ValueError where either has no rows, naming those that do,
+    and where they share no cell.
     """
     rows = [row for row in rows if row.nranks > 1]
     names = sorted({row.algorithm for row in rows})
@@ -77,7 +83,9 @@ def compare_rows(
     ours = _cells((row for row in rows if row.algorithm == algorithm), CELL)
     theirs = _cells((row for row in rows if row.algorithm == baseline), CELL)
     shared = _shared(ours, theirs, f"{algorithm} and {baseline}")
-    found = [_compare(ours[cell], theirs[cell], algorithm, baseline, paired=True) for cell in shared]
+    found = [
+        _compare(ours[cell], theirs[cell], algorithm, baseline, paired=True, rounds=interleaved) for cell in shared
+    ]
     return _judged(found, threshold)
 
 
@@ -145,10 +153,14 @@ def _of_jobs(run: Run, name: str) -> set[Any]:
     return {job.get(name) for job in run.jobs}
 
 
-def _order(run: Run) -> set[Any]:
-    """Return in which order the algorithms ran; before there was a choice, they took turns."""
+def took_turns(run: Run) -> bool:
+    """Say whether the algorithms of a run took turns; before there was a choice, they did."""
     settings = run.provenance.get("settings")
-    return {settings.get("order", "interleaved") if isinstance(settings, dict) else "interleaved"}
+    return not isinstance(settings, dict) or settings.get("order", "interleaved") == "interleaved"
+
+
+def _order(run: Run) -> set[Any]:
+    return {"interleaved" if took_turns(run) else "blocked"}
 
 
 def _schema(run: Run) -> set[Any]:
@@ -178,6 +190,7 @@ def _compare(
     labels: tuple[str, ...] = (),
     *,
     paired: bool = False,
+    rounds: bool = False,
 ) -> Comparison:
     first = ours[0]
     ratio, low, high, reason = _ratio(ours, theirs, algorithm, baseline, paired)
@@ -196,7 +209,7 @@ def _compare(
         dtype=first.dtype,
         device=first.device,
         reason=reason,
-        p_value=None if low is None else _rank_test(ours, theirs, paired),
+        p_value=None if low is None else _rank_test(ours, theirs, paired and rounds),
         launches=min(len(ours), len(theirs)),
         warnings=(*labels, *sorted({warning for row in (*ours, *theirs) for warning in row.warnings})),
     )

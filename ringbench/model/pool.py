@@ -11,9 +11,7 @@ import numpy as np
 
 from ringbench.model.resample import SEED, pooled_median, resampled
 from ringbench.records.row import KEY, Row
-
-#: An interval wider than this share of the median is a warning, as in a row of one launch.
-NOISY = 0.10
+from ringbench.records.stats import NOISY
 
 
 def table_cells(rows: Iterable[Row]) -> list[dict[str, Any]]:

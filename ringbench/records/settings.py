@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +127,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """Hold the settings of each job, the rank counts to start it with (None: what the machine has), and how often."""
+    """Hold the settings of each job, the rank counts to start it with (None: what the machine has), and how often.
+
+    ``names`` says whether the algorithms were named, or are only the default.
+    """
 
     settings: Settings
     ranks: tuple[int, ...] | None = None
     launches: int = 1
+    names: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise ValueError naming a number of launches that makes no sense."""
@@ -227,10 +231,10 @@ def plan_from(data: Mapping[str, Any]) -> SweepPlan:
                 raise ValueError(f"{key} = {value!r}: must be {_kind(kind)}")
             values[key] = value
     ranks, launches = values.pop("ranks", None), values.pop("launches", 1)
-    return SweepPlan(settings=Settings(**values), ranks=ranks, launches=launches)
+    return SweepPlan(settings=Settings(**values), ranks=ranks, launches=launches, names="algorithms" in values)
 
 
 def override(settings: Settings, **changes: Any) -> Settings:
     """Return the settings with those changes that are not None."""
-    known = {field.name for field in fields(Settings)}
+    known = {known.name for known in fields(Settings)}
     return replace(settings, **{name: value for name, value in changes.items() if name in known and value is not None})

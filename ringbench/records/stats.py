@@ -9,6 +9,9 @@ from statistics import median
 
 CONFIDENCE = 0.95
 
+#: An interval wider than this share of the median is a warning.
+NOISY = 0.10
+
 
 @lru_cache(maxsize=4096)
 def interval_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | None:

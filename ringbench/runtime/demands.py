@@ -9,7 +9,7 @@ from ringbench.records.settings import Settings
 from ringbench.runtime.choices import choose_by_rule, default_chunks
 from ringbench.runtime.compile import scratch_sizes
 from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
-from ringbench.schedule.parameters import parse_groups
+from ringbench.schedule.parameters import DEFAULTS, parse_groups
 from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named, algorithms
 from ringbench.schedule.semantics import collective_named
 from ringbench.schedule.verify import verify
@@ -81,7 +81,7 @@ def _check_taken(settings: Settings) -> None:
         raise ValueError(f"root {settings.root}: {settings.collective} has none")
     asked = {"chunks": settings.chunks, "groups": settings.groups, "outer": settings.outer}
     for name, value in asked.items():
-        if value not in (None, "ring") and name not in taken:
+        if value not in (None, DEFAULTS["outer"]) and name not in taken:
             raise ValueError(f"{name} {value}: not for {', '.join(settings.algorithms)} of {settings.collective}")
 
 
@@ -120,7 +120,7 @@ def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
         for in_place in settings.placements:
             held = semantics.send_count, semantics.recv_count
             need = count if in_place else sum(size(rank, nranks, count, settings.root) for size in held)
-            for name in dict.fromkeys(names):
+            for name in names:
                 if name != "mpi":
                     algorithm = configured(settings, name, nranks, nbytes)
                     if settings.groups is None:  # at worst every rank is on a node of its own

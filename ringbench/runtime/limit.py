@@ -8,8 +8,8 @@ from typing import Any
 from mpi4py import MPI
 
 from ringbench.runtime.arrays import Backend
-from ringbench.runtime.execute import MPI_TYPES, TAG, buffer_spec
-from ringbench.runtime.timing import Contestant
+from ringbench.runtime.execute import MPI_TYPES, TAG, Call, buffer_spec, unrolled
+from ringbench.runtime.timing import Contestant, nothing
 
 
 class Limits:
@@ -36,10 +36,12 @@ class Limits:
             one, other = self.one[:length], self.other[:length]
             if kind == 0:
                 send, recv = buffer_spec(one, datatype), buffer_spec(other, datatype)
-                run = _bound(comm.Sendrecv, (send, dest, TAG, recv, source, TAG), None)
+                calls: list[Call] = [(comm.Sendrecv, (send, dest, TAG, recv, source, TAG))]
             else:
-                run = _bound(kernel, (one, other, one), backend if backend.asynchronous else None)
-            self.bare[kind, length] = Contestant(prepare=_nothing, run=run)
+                calls = [(kernel, (one, other, one))]
+                if backend.asynchronous:
+                    calls.append((backend.synchronize, ()))
+            self.bare[kind, length] = Contestant(prepare=nothing, run=unrolled(tuple(calls)))
 
     @property
     def contestants(self) -> list[Contestant]:
@@ -52,16 +54,3 @@ class Limits:
         for step in steps:
             total += sum(median(self.bare[kind, length].samples_s) for kind, length in enumerate(step) if length)
         return float(self.comm.allreduce(total, MPI.MAX))
-
-
-def _bound(call: Any, arguments: tuple[Any, ...], device: Backend | None) -> Any:
-    def run() -> None:
-        call(*arguments)
-        if device is not None:
-            device.synchronize()
-
-    return run
-
-
-def _nothing() -> None:
-    pass

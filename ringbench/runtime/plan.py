@@ -162,7 +162,7 @@ class _Request:
             "in place": self.in_place,
             "device": device,
             "segment": _plain(self.segment),
-            "root": self.root if isinstance(self.root, int) else repr(self.root),
+            "root": _plain(self.root),
             "chosen algorithm": self.algorithm.title if self.algorithm else None,
         }
 
@@ -171,7 +171,9 @@ class _Request:
         semantics = collective_named(self.collective)
         if self.name not in RESERVED:
             algorithm_named(self.collective, self.name)
-        self.root = int(str(check_value("root", self.root)))
+        root = check_value("root", self.root)
+        assert isinstance(root, int)
+        self.root = root
         if self.root >= nranks and semantics.rooted:
             raise ValueError(f"root {self.root!r}: must be one of the {nranks} ranks")
         if isinstance(self.segment, bool) or not isinstance(self.segment, int) or self.segment < 0:

@@ -31,6 +31,10 @@ class Contestant:
     stop: str | None = None
 
 
+def nothing() -> None:
+    """Prepare nothing: for what leaves its input as it was."""
+
+
 def clock_tick() -> float:
     """Return the smallest step, in seconds, by which the clock was seen to move."""
     clock = time.perf_counter_ns

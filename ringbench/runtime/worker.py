@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from ringbench.records.row import Row
 from ringbench.records.settings import Settings
+from ringbench.records.stats import NOISY
 from ringbench.records.units import format_size
 from ringbench.runtime.arrays import Backend, backend_for
 from ringbench.runtime.choices import Choose, choose_by_rule
@@ -21,7 +22,7 @@ from ringbench.runtime.execute import Plan
 from ringbench.runtime.limit import Limits
 from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.runtime.plan import plan
-from ringbench.runtime.timing import Contestant, clock_tick, run_rounds, sample
+from ringbench.runtime.timing import Contestant, clock_tick, nothing, run_rounds, sample
 from ringbench.schedule.parameters import parse_groups
 from ringbench.schedule.registry import algorithm_named
 
@@ -29,7 +30,6 @@ from ringbench.schedule.registry import algorithm_named
 FIRST, TIMED, LAST = 1, 2, 3
 
 SHORT_TICKS = 100
-NOISY = 0.10
 
 
 def check_memory(comm: Any, settings: Settings, available: int, hosts: Sequence[str]) -> None:
@@ -150,7 +150,7 @@ class _Group:
         except ValueError as error:  # the same on all ranks
             cell.reason = str(error)
             return cell
-        prepare = partial(self.probe.write_input, TIMED) if self.probe.consumes_input else _nothing
+        prepare = partial(self.probe.write_input, TIMED) if self.probe.consumes_input else nothing
         cell.contestant = Contestant(prepare=prepare, run=cell.plan)
         return cell
 
@@ -198,7 +198,8 @@ class _Group:
         if not contestants or not rounds:
             return
         values = run_rounds(self.comm, contestants, rounds)
-        for cell, column in zip(self.live, values.T, strict=False):  # the bare ones come behind
+        own = values[:, : len(self.live)]  # the bare ones come behind
+        for cell, column in zip(self.live, own.T, strict=True):
             cell.warmup_s.extend(column.tolist())
 
     def _contestants(self) -> list[Contestant]:
@@ -265,7 +266,3 @@ def _row_warnings(row: Row, tick: float) -> tuple[str, ...]:
     if row.wrong:
         found.append("wrong")
     return tuple(found)
-
-
-def _nothing() -> None:
-    pass

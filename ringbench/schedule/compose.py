@@ -13,6 +13,16 @@ def floor_log2(number: int) -> int:
     return number.bit_length() - 1
 
 
+def floor_power(number: int) -> int:
+    """Return the largest power of two up to a number: the ranks that remain of so many once they are folded."""
+    return 1 << floor_log2(number)
+
+
+def is_power(number: int) -> bool:
+    """Say whether a number is a power of two."""
+    return number == floor_power(number)
+
+
 def ceil_log2(number: int) -> int:
     """Return the smallest L with number <= 2^L: the rounds in which one rank can reach all."""
     return (number - 1).bit_length()
@@ -39,7 +49,7 @@ class Fold:
 
 def fold(rank: int, nranks: int, keep: int = 1) -> Fold:
     """Fold the ranks to a power of two; the odd one of each pair remains, or with ``keep`` 0 the even one."""
-    power = 1 << floor_log2(nranks)
+    power = floor_power(nranks)
     rest = nranks - power
     if rank >= 2 * rest:
         return Fold(power=power, rest=rest, index=rank - rest, partner=None, keep=keep)
@@ -66,7 +76,7 @@ def folded(rank: int, nranks: int, nblocks: int, inner: Callable[[int, int], Ope
 
 def folded_rounds(rounds: int, nranks: int) -> int:
     """Return the rounds of a folded algorithm that takes ``rounds`` on a power of two."""
-    return rounds if nranks == 1 << floor_log2(nranks) else rounds + 2
+    return rounds if is_power(nranks) else rounds + 2
 
 
 def renamed(operations: Operations, rank: Callable[[int], int]) -> Iterator[Step | Local]:

@@ -206,6 +206,13 @@ def test_a_wrong_result_fails_the_sweep(mpi: Mpi, tmp_path: Path) -> None:
     assert wrong == [("mpi", 512)], str(said)
 
 
+def test_a_sweep_in_which_nothing_can_be_measured_fails(mpi: Mpi, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    found = sweep(mpi, out, "--collective", "alltoall", "--ranks", "3", "--sizes", "8", *QUICK, status=1)
+    assert any("nothing was measured: alltoall of 2 elements" in line for line in found.said), str(found)
+    assert len(read_run(out).rows) == 2
+
+
 def test_a_terminated_sweep_leaves_whole_rows_and_no_process(mpi: Mpi, tmp_path: Path) -> None:
     out = tmp_path / "run"
 
