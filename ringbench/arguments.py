@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ringbench.records.settings import ORDERS, PLACEMENTS, THREAD_LEVELS, parse_names
+from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
 
@@ -88,6 +88,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     add("--limit", action="store_const", const=True, help="time bare Sendrecvs and additions too: column of_limit")
     order = "algorithms of a size take turns (interleaved, default), or run one after the other as in OSU (blocked)"
     add("--order", choices=ORDERS, help=order)
+    sync = "ranks are aligned by a barrier (default), one of our own, or a common time on compared clocks (roundtime)"
+    add("--sync", choices=SYNCS, help=sync)
+    add("--buffers", type=_checked(_count), metavar="K", help="sets of buffers in turns: cold data (default 1, hot)")
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")

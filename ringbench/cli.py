@@ -220,7 +220,19 @@ def _sweep(arguments: argparse.Namespace) -> int:
 def _check_resumed(started: Run, settings: Settings) -> None:
     """Raise ValueError where rows to come would be measured in another way than those already there."""
     before, asked = started.provenance["settings"], settings.to_json()
-    for name in ("segment", "thread_level", "root", "chunks", "groups", "outer", "choose_from", "limit", "order"):
+    for name in (
+        "segment",
+        "thread_level",
+        "root",
+        "chunks",
+        "groups",
+        "outer",
+        "choose_from",
+        "limit",
+        "order",
+        "sync",
+        "buffers",
+    ):
         if name in before and before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
 
@@ -355,6 +367,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     from ringbench.report.progress import Progress
     from ringbench.runtime.choices import choose_by_rule
     from ringbench.runtime.ranks import placement_warnings, ring_edges_line
+    from ringbench.runtime.sync import alignment
     from ringbench.runtime.timing import clock_tick
     from ringbench.runtime.worker import measure
     from ringbench.runtime.world import thread_level
@@ -363,6 +376,8 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     warnings, lines = placement_warnings(ranks)
     file: Path | None = arguments.append
     known: set[tuple[Any, ...]] = set()
+    aligned = alignment(comm, settings.sync)
+    clocks = aligned.describe()
     if first:
         for line in [*lines, *filter(None, [ring_edges_line(ranks)])]:
             say(f"ringbench: {comm.Get_size()} rank{'s'[: comm.Get_size() > 1]}: {line}")
@@ -379,6 +394,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
                 "thread_level": thread_level(),
                 "hosts": [rank["host"] for rank in ranks],
                 "clock_tick_s": clock_tick(),
+                "clocks": clocks,
                 "ranks": ranks,
             }
             _write(file, job)
@@ -390,7 +406,8 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         after=arguments.budget_after or 0.0,
     )
     choose = choose_by_rule if arguments.choices is None else choose_by(arguments.choices)
-    for row in measure(comm, settings, launch=arguments.launch or 0, warnings=warnings, choose=choose):
+    launch = arguments.launch or 0
+    for row in measure(comm, settings, launch=launch, warnings=warnings, choose=choose, ranks=aligned):
         rows.append(row)
         if first and row.key not in known:
             if file is not None:

@@ -262,15 +262,17 @@ def test_runs_compare_the_second_with_the_first() -> None:
     assert ring.warnings == ()
 
 
-def test_rows_of_turns_and_rows_of_loops_are_unlike() -> None:
+@pytest.mark.parametrize(
+    ("name", "default", "other"),
+    [("order", "interleaved", "blocked"), ("sync", "barrier", "roundtime"), ("buffers", 1, 8)],
+)
+def test_rows_measured_in_two_manners_are_unlike(name: str, default: object, other: object) -> None:
     old = run([row("ring")])
-    turns, loops = (
-        replace(old, provenance={**old.provenance, "settings": {"order": order}})
-        for order in ("interleaved", "blocked")
-    )
-    assert only(compare_runs(turns, old)).verdict == "same"
-    with pytest.raises(ValueError, match="order: interleaved against blocked"):
-        compare_runs(turns, loops)
+    one, two = (replace(old, provenance={**old.provenance, "settings": {name: value}}) for value in (default, other))
+    assert only(compare_runs(one, old)).verdict == "same"
+    with pytest.raises(ValueError, match=f"{name}: {default} against {other}"):
+        compare_runs(one, two)
+    assert only(compare_runs(one, two, force=True)).warnings == ("forced",)
 
 
 def test_runs_may_differ_in_what_else_they_measured() -> None:

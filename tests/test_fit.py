@@ -258,6 +258,16 @@ def test_oversubscribed_rows_enter_only_when_asked_and_say_so() -> None:
     assert result.segments[0].warnings == ("oversubscribed",)
 
 
+@pytest.mark.parametrize("change", [{"buffers": 4}, {"estimand": "last end - first start"}])
+def test_rows_measured_in_two_manners_are_refused(change: dict[str, Any]) -> None:
+    hot = [row("mpi", 2, nbytes, 1e-6 + nbytes * 1e-9) for nbytes in SIZES]
+    cold = [row("mpi", 2, nbytes, 1e-6 + nbytes * 3e-9, **change) for nbytes in SIZES]
+    (name, value) = next(iter(change.items()))
+    with pytest.raises(ValueError, match=f"rows of {name} .*{value}"):
+        fit_rows(hot + cold)
+    assert fit_rows(cold).segments
+
+
 def test_refusals_are_one_line_and_say_what_is_missing() -> None:
     two = [row("mpi", 2, nbytes, 1e-6) for nbytes in (8, 64) for _ in range(5)]
     for rows, missing in (

@@ -42,6 +42,11 @@ def test_launches_of_a_cell_are_one_line_and_other_cells_are_their_own() -> None
     ]
 
 
+def test_hot_and_cold_data_are_never_pooled() -> None:
+    cold, apart = row(1, buffers=8), row(2, estimand="last end - first start over ranks that start at one time")
+    assert table_cells([row(0), cold, apart]) == [row(0).table_cell(), cold.table_cell(), apart.table_cell()]
+
+
 def test_each_launch_counts_once_and_the_interval_reaches_from_one_to_the_other() -> None:
     (cell,) = table_cells([row(0), row(1, (3 * MS,) * 100), row(2, (2 * MS,) * 9)])
     assert cell["median_s"] == pytest.approx(2 * MS)

@@ -28,6 +28,8 @@ OTHER = Settings(
     choose_from="results/a run",
     limit=True,
     order="blocked",
+    sync="roundtime",
+    buffers=3,
     precision=0.0125,
     min_samples=3,
     max_samples=7,
@@ -64,6 +66,8 @@ def test_a_plan_of_every_key(tmp_path: Path) -> None:
         choose_from = "results/a run"
         limit = true
         order = "blocked"
+        sync = "roundtime"
+        buffers = 3
         # how long
         precision = 0.0125
         min_samples = 3

@@ -96,6 +96,17 @@ def test_a_block_for_each_collective_op_dtype_rank_count_and_placement() -> None
     assert len(render(cells(*rows), "table", "markdown").split("### ")) == 7
 
 
+def test_the_heading_says_how_it_was_measured() -> None:
+    apart = "last end - first start over ranks that start at one time"
+    rows = cells(row(), row(buffers=8), row(estimand=apart))
+    text = " ".join(render(rows, "table", "text").split())
+    assert "in place; 1 launch, times in us" in text
+    assert "in place, 8 sets of buffers in turns; 1 launch, times in us" in text
+    assert f"in place; a sample is the {apart}; 1 launch, times in us" in text
+    several = [{**one, "launches": launches} for one, launches in zip(cells(row(), row(nbytes=8)), (3, 2), strict=True)]
+    assert "2 to 3 launches" in render(several, "table", "markdown")
+
+
 def test_sizes_ascend_and_are_binary() -> None:
     text = render(cells(*[row(nbytes=n) for n in (2**20, 8, 1000, 65536)]), "table", "text")
     assert re.findall(r"^ *(\w+) +ring ", text, re.M) == ["8B", "1000B", "64KiB", "1MiB"]

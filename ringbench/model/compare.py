@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from ringbench.model.resample import SEED, pooled_median, pooled_ratio, resampled, resampled_ratios
 from ringbench.records.row import Row
 from ringbench.records.run import Run
+from ringbench.records.settings import Settings
 
 MIN_SAMPLES = 6
 SIGNIFICANCE = 0.05
@@ -92,10 +94,10 @@ def compare_rows(
 def compare_runs(run1: Run, run2: Run, *, force: bool = False, threshold: float = THRESHOLD) -> list[Comparison]:
     """Compare ``run2`` with ``run1`` wherever both have rows of the same algorithm and cell; below 1 run2 is faster.
 
-    Raises ValueError listing what the runs do not share: schema, MPI library, thread level, hosts of the same rank
-    counts, or every rank count, dtype or device. With ``force`` they are compared all the same, across a field in which
-    each run has one value, and every comparison carries the warning ``forced``. Raises ValueError where no cell is
-    shared.
+    Raises ValueError listing what the runs do not share: schema, MPI library, thread level, order, sync, buffers, hosts
+    of the same rank counts, or every rank count, dtype or device. With ``force`` they are compared all the same, across
+    a field in which each run has one value, and every comparison carries the warning ``forced``. Raises ValueError
+    where no cell is shared.
     """
     unlike = _unlike(run1, run2)
     if unlike and not force:
@@ -132,13 +134,14 @@ def _unlike(run1: Run, run2: Run) -> dict[str, tuple[str, str]]:
     # More rank counts or dtypes in one run do no harm: a cell is compared only where both have it.
     differing = {name: (one, two) for name, (one, two) in pairs.items() if not one & two}
     common = pairs["nranks"][0] & pairs["nranks"][1]
-    for name, read in (
-        ("mpi_library", lambda run: _of_jobs(run, "mpi_library")),
-        ("thread_level", lambda run: _of_jobs(run, "thread_level")),
-        ("hosts", lambda run: _hosts(run, common)),
-        ("schema_version", _schema),
-        ("order", _order),
-    ):
+    readers: dict[str, Callable[[Run], set[Any]]] = {
+        "mpi_library": lambda run: _of_jobs(run, "mpi_library"),
+        "thread_level": lambda run: _of_jobs(run, "thread_level"),
+        "hosts": lambda run: _hosts(run, common),
+        "schema_version": _schema,
+        **{name: partial(_setting, name=name) for name in ("order", "sync", "buffers")},
+    }
+    for name, read in readers.items():
         one, two = read(run1), read(run2)
         if one != two:
             differing[name] = one, two
@@ -155,12 +158,14 @@ def _of_jobs(run: Run, name: str) -> set[Any]:
 
 def took_turns(run: Run) -> bool:
     """Say whether the algorithms of a run took turns; before there was a choice, they did."""
+    return _setting(run, "order") == {"interleaved"}
+
+
+def _setting(run: Run, name: str) -> set[Any]:
+    """Return what a run's settings say; what was no choice yet when it was made was what is now the default."""
     settings = run.provenance.get("settings")
-    return not isinstance(settings, dict) or settings.get("order", "interleaved") == "interleaved"
-
-
-def _order(run: Run) -> set[Any]:
-    return {"interleaved" if took_turns(run) else "blocked"}
+    value = settings.get(name) if isinstance(settings, dict) else None
+    return {getattr(Settings(), name) if value is None else value}
 
 
 def _schema(run: Run) -> set[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
-from ringbench.records.row import Row
+from ringbench.records.row import MANNER, Row
 from ringbench.records.units import format_size
 from ringbench.schedule.cost import cost
 from ringbench.schedule.registry import Algorithm, algorithms
@@ -81,9 +81,14 @@ def fit_rows(rows: Iterable[Row], *, include_oversubscribed: bool = False) -> Fi
     algorithms the two grow in a fixed ratio, so gamma is inside beta. Every launch is a point of its own.
 
     Wrong or unmeasured rows, empty vectors and single ranks are left out, oversubscribed rows unless included; groups
-    of fewer than 3 sizes are skipped. Raises ValueError saying what is missing where no group is left.
+    of fewer than 3 sizes are skipped. Raises ValueError saying what is missing where no group is left, and where rows
+    differ in what a sample is, or in the buffers that took turns.
     """
     kept, notes = _usable(rows, include_oversubscribed)
+    for name in MANNER:
+        values = sorted({getattr(row, name) for row in kept})
+        if len(values) > 1:
+            raise ValueError(f"rows of {name} {' and '.join(map(str, values))}: they are no points of one line")
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in kept:
         groups[_group(row)].append(row)

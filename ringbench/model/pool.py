@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ringbench.model.resample import SEED, pooled_median, resampled
-from ringbench.records.row import KEY, Row
+from ringbench.records.row import KEY, MANNER, Row
 from ringbench.records.stats import NOISY
 
 
@@ -22,7 +22,8 @@ def table_cells(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """
     cells: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        cells.setdefault(tuple(getattr(row, name) for name in KEY if name != "launch"), []).append(row)
+        cell = tuple(getattr(row, name) for name in (*KEY, *MANNER) if name != "launch")
+        cells.setdefault(cell, []).append(row)
     return [_pooled(members) for members in cells.values()]
 
 

@@ -13,11 +13,16 @@ from ringbench.schedule.semantics import collective_named
 #: What makes one cell another: rows that differ here are never pooled.
 KEY = ("collective", "algorithm", "op", "dtype", "device", "nranks", "nbytes", "in_place", "launch")
 
+#: What one cell's samples share besides: rows that differ here are of one cell, but never pooled.
+MANNER = ("buffers", "estimand")
+
+#: What a sample is where nothing else was asked for.
+ESTIMAND = "max over ranks of the local duration after a barrier"
 
 #: What a file must hold for the fields that everything else computes with.
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device"), str),
-    **dict.fromkeys(("nranks", "nbytes", "count", "launch"), int),
+    **dict.fromkeys(("nranks", "nbytes", "count", "launch", "late", "buffers"), int),
     **dict.fromkeys(("samples_s", "rank_means_s", "warmup_s", "warnings"), tuple),
     "in_place": bool,
 }
@@ -29,13 +34,14 @@ _LIMIT = 2**63
 class Row:
     """Hold one cell of a run. Times in seconds; ``nbytes`` and ``count`` are of the whole vector.
 
-    A sample is the maximum over ranks of the local duration after a barrier; ``warmup_s`` are the ones before, kept but
-    counted nowhere. ``rank_means_s`` are the means of each rank's own durations over the same iterations, in rank
-    order: what OSU and IMB report are their average, least and greatest. ``wrong`` counts wrong elements over all ranks
-    and checks, None where nothing was checked. ``bytes_sent_max`` is what the busiest rank sends, None where the
-    library does not say. ``stop`` says which rule ended sampling: ``ci``, ``budget`` or ``max``. ``reason`` says why
-    there are no samples, ``remark`` what was decided by size, by nodes or by ``auto``. ``limit_s`` is what the steps'
-    bare Sendrecvs and reductions add up to.
+    ``estimand`` says what a sample is, ``late`` how many iterations do not count because a rank was late, and
+    ``clock_error_s`` how far off the comparison of two ranks' clocks may be. ``buffers`` sets of buffers took turns.
+    ``warmup_s`` are the samples before, kept but counted nowhere. ``rank_means_s`` are the means of each rank's own
+    durations over the same iterations, in rank order: what OSU and IMB report are their average, least and greatest.
+    ``wrong`` counts wrong elements over all ranks and checks, None where nothing was checked. ``bytes_sent_max`` is
+    what the busiest rank sends, None where the library does not say. ``stop`` says which rule ended sampling: ``ci``,
+    ``budget`` or ``max``. ``reason`` says why there are no samples, ``remark`` what was decided by size, by nodes or by
+    ``auto``. ``limit_s`` is what the steps' bare Sendrecvs and reductions add up to.
     """
 
     collective: str
@@ -61,7 +67,10 @@ class Row:
     remark: str | None = None
     limit_s: float | None = None
     warnings: tuple[str, ...] = ()
-    estimand: str = "max over ranks of the local duration after a barrier"
+    late: int = 0
+    clock_error_s: float | None = None
+    buffers: int = 1
+    estimand: str = ESTIMAND
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -129,6 +138,9 @@ class Row:
             "warnings": list(self.warnings),
             "reason": reason,
             "stop": self.stop,
+            "late": self.late,
+            "buffers": self.buffers,
+            "estimand": self.estimand,
             "of_limit": self.limit_s / time if self.limit_s and time and not self.wrong else None,
             "remark": self.remark,
         }
@@ -171,8 +183,11 @@ class Row:
                 raise _not_a_row(name, getattr(row, name))
         if (row.count == 0) != (row.nbytes == 0) or row.count > row.nbytes:
             raise _not_a_row("count", row.count)
-        bare = () if row.limit_s is None else (row.limit_s,)
-        for name in ("algorithm", "op", "dtype", "device", "wrong_detail", "reason", "remark", "stop"):
+        bare = [time for time in (row.limit_s, row.clock_error_s) if time is not None]
+        for name in ("late", "buffers"):
+            if not (name == "buffers") <= getattr(row, name) < _LIMIT:
+                raise _not_a_row(name, getattr(row, name))
+        for name in ("algorithm", "op", "dtype", "device", "wrong_detail", "reason", "remark", "stop", "estimand"):
             value = getattr(row, name)
             if value is not None and not (isinstance(value, str) and value.replace("\n", " ").isprintable()):
                 raise _not_a_row(name, value)  # what a terminal might obey

@@ -21,6 +21,8 @@ MAX_COUNT = 1_000_000
 MAX_LAUNCHES = 1000
 PLACEMENTS = ("in", "out", "both")
 ORDERS = ("interleaved", "blocked")
+SYNCS = ("barrier", "dissemination", "roundtime")
+MAX_BUFFERS = 1024
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -34,7 +36,8 @@ class Settings:
     ``thread_level`` is what MPI is started with. ``root``, ``chunks`` (None: by the size), ``groups`` (None: the nodes
     that MPI finds; else as in ``0,1/2,3``) and ``outer`` are the arguments of those schedules that take them;
     ``choose_from`` is the run that ``auto`` goes by (None: a rule); ``limit`` has the bare Sendrecv and addition timed.
-    ``order`` says whether the algorithms of a size take turns in random order, or each runs its iterations in a row.
+    ``order`` says whether the algorithms of a size take turns in random order, or each runs its iterations in a row;
+    ``sync`` how ranks are aligned before each; ``buffers`` how many sets of buffers take turns, so that data are cold.
     """
 
     collective: str = "allreduce"
@@ -53,6 +56,8 @@ class Settings:
     choose_from: str | None = None
     limit: bool = False
     order: str = "interleaved"
+    sync: str = "barrier"
+    buffers: int = 1
     precision: float = 0.05
     min_samples: int = 8
     max_samples: int = 1000
@@ -68,6 +73,10 @@ class Settings:
             raise ValueError(f"unknown thread level {self.thread_level!r}; known: {', '.join(THREAD_LEVELS)}")
         if self.order not in ORDERS:
             raise ValueError(f"unknown order {self.order!r}; known: {', '.join(ORDERS)}")
+        if self.sync not in SYNCS:
+            raise ValueError(f"unknown sync {self.sync!r}; known: {', '.join(SYNCS)}")
+        if not 1 <= self.buffers <= MAX_BUFFERS:
+            raise ValueError(f"buffers {self.buffers}: must be 1 to {MAX_BUFFERS}")
         if not self.algorithms or not self.sizes:
             raise ValueError("nothing to measure: at least one algorithm and one size are needed")
         if not 0 < self.precision < 1:
@@ -114,6 +123,8 @@ class Settings:
             f"--root={self.root}",
             f"--outer={self.outer}",
             f"--order={self.order}",
+            f"--sync={self.sync}",
+            f"--buffers={self.buffers}",
         ]
         for name in ("segment", "chunks", "groups", "choose_from"):
             if getattr(self, name) is not None:

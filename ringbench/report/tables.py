@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ringbench.records.row import ESTIMAND
 from ringbench.records.units import format_size
 
 WIDTH = 100
@@ -113,7 +114,7 @@ def _blocks(rows: Sequence[Flat], kind: str, *, markdown: bool) -> str:
         members = list(group)
         cells = [[write(row) for write in columns.values()] + [_flags(row, codes)] for row in members]
         grid = _grid([*columns, "warn"], cells, markdown)
-        parts.append(_join(heading(members[0]), grid, [*closing(members), *_reasons(members)], markdown))
+        parts.append(_join(heading(members), grid, [*closing(members), *_reasons(members)], markdown))
     legend = _legend(kind, ordered, codes)
     return "\n".join([*parts, _join("", "", legend, markdown)] if legend else parts) or "no rows\n"
 
@@ -151,16 +152,22 @@ def _grid(headers: Sequence[str], cells: Sequence[Sequence[str]], markdown: bool
     return grid
 
 
-def _table_heading(row: Flat) -> str:
-    return f"{_place(row)}; times in us, algbw and busbw in GB/s (10^9 B/s)"
+def _table_heading(members: Sequence[Flat]) -> str:
+    row = members[0]
+    cold = f", {row['buffers']} sets of buffers in turns" if row["buffers"] > 1 else ""
+    sample = "" if row["estimand"] == ESTIMAND else f"; a sample is the {row['estimand']}"
+    fewest, most = (bound(member["launches"] for member in members) for bound in (min, max))
+    launches = f"{most if fewest == most else f'{fewest} to {most}'} launch{'es'[: 2 * (most > 1)]}"
+    return f"{_place(row)}{cold}{sample}; {launches}, times in us, GB/s = 10^9 B/s"
 
 
-def _compare_heading(row: Flat) -> str:
+def _compare_heading(members: Sequence[Flat]) -> str:
+    row = members[0]
     return f"{_place(row)}; ratio = time of {row['algorithm']} / time of {row['baseline']}"
 
 
-def _fit_heading(row: Flat) -> str:
-    return f"{_place(row)}; alpha in us, 1/beta in GB/s (10^9 B/s)"
+def _fit_heading(members: Sequence[Flat]) -> str:
+    return f"{_place(members[0])}; alpha in us, 1/beta in GB/s (10^9 B/s)"
 
 
 def _place(row: Flat) -> str:
@@ -360,10 +367,16 @@ _FIT: Columns = {
 #: For each kind: what one block shares, its heading, the order within, its columns, and its closing lines.
 _BLOCKS: dict[
     str,
-    tuple[tuple[str, ...], Callable[[Flat], str], tuple[str, ...], Columns, Callable[[Sequence[Flat]], list[str]]],
+    tuple[
+        tuple[str, ...],
+        Callable[[Sequence[Flat]], str],
+        tuple[str, ...],
+        Columns,
+        Callable[[Sequence[Flat]], list[str]],
+    ],
 ] = {
     "table": (
-        ("collective", "op", "dtype", "device", "nranks", "in_place"),
+        ("collective", "op", "dtype", "device", "nranks", "in_place", "buffers", "estimand"),
         _table_heading,
         ("nbytes", "algorithm"),
         _TABLE,

@@ -61,6 +61,8 @@ def check_settings(settings: Settings) -> None:
         if name not in RESERVED:
             configured(settings, name)
     _check_taken(settings)
+    if settings.limit and settings.buffers > 1:
+        raise ValueError(f"buffers {settings.buffers}: not with limit, whose bare messages are on one hot pair")
     itemsize = ITEMSIZE[settings.dtype]
     for nbytes in settings.sizes:
         if nbytes % itemsize:
@@ -129,7 +131,7 @@ def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
                     need += sum(sizes.values())
             if settings.limit:
                 need += 2 * count
-            worst = max(worst, need * itemsize)
+            worst = max(worst, need * itemsize * settings.buffers)
     return worst, nbytes
 
 

@@ -48,8 +48,13 @@ class Limits:
         """Return what has to be sampled, in the same order on all ranks."""
         return list(self.bare.values())
 
-    def of(self, steps: tuple[tuple[int, int], ...]) -> float:
-        """Return the seconds that the steps add up to on the rank where they take longest. Collective."""
+    def of(self, steps: tuple[tuple[int, int], ...]) -> float | None:
+        """Return the seconds that the steps add up to on the rank where they take longest. Collective.
+
+        None where some have no samples: no round in which every rank was on time.
+        """
+        if not all(contestant.samples_s for contestant in self.bare.values()):
+            return None
         total = 0.0
         for step in steps:
             total += sum(median(self.bare[kind, length].samples_s) for kind, length in enumerate(step) if length)

@@ -22,6 +22,7 @@ from ringbench.runtime.execute import Plan
 from ringbench.runtime.limit import Limits
 from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.runtime.plan import plan
+from ringbench.runtime.sync import Barrier, alignment
 from ringbench.runtime.timing import Contestant, clock_tick, nothing, run_rounds, sample
 from ringbench.schedule.parameters import parse_groups
 from ringbench.schedule.registry import algorithm_named
@@ -48,17 +49,21 @@ def check_memory(comm: Any, settings: Settings, available: int, hosts: Sequence[
 
 @dataclass(slots=True)
 class _Cell:
-    """Hold one algorithm at one size while it is measured."""
+    """Hold one algorithm at one size while it is measured: a plan for each set of buffers, none where it cannot run."""
 
     algorithm: str
-    probe: Probe
-    plan: Plan | None = None
+    plans: list[Plan] = field(default_factory=list)
     reason: str | None = None
     contestant: Contestant | None = None
     warmup_s: list[float] = field(default_factory=list)
     wrong: int = 0
     detail: str | None = None
     identical: bool | None = None
+
+    @property
+    def plan(self) -> Plan | None:
+        """Return the plan for the first set of buffers, which says what all of them do."""
+        return self.plans[0] if self.plans else None
 
     def note(self, comm: Any, found: Mismatch, what: str) -> None:
         """Add up wrong elements over ranks and checks; keep the first description."""
@@ -76,12 +81,15 @@ def measure(
     launch: int = 0,
     warnings: tuple[str, ...] = (),
     choose: Choose = choose_by_rule,
+    ranks: Barrier | None = None,
 ) -> Iterator[Row]:
     """Measure every size and algorithm of the settings; yield the finished rows, the same on all ranks.
 
     A wrong result is a row that says so, a case that cannot run a row with a reason. Each size gets an equal share of
-    what is left of the time budget; when it is used up, what remains gets one warm-up and the fewest samples.
+    what is left of the time budget; when it is used up, what remains gets one warm-up and the fewest samples. ``ranks``
+    aligns them (None: as the settings say).
     """
+    ranks = alignment(comm, settings.sync) if ranks is None else ranks
     backend = backend_for(settings.device)
     tick = comm.allreduce(clock_tick(), MPI.MAX)
     groups = [(nbytes, in_place) for nbytes in sorted(settings.sizes) for in_place in settings.placements]
@@ -89,7 +97,7 @@ def measure(
     for done, (nbytes, in_place) in enumerate(groups):
         now = time.perf_counter()
         deadline = now + max(0.0, end - now) / (len(groups) - done)
-        group = _Group(comm, settings, nbytes, in_place, backend, choose)
+        group = _Group(ranks, settings, nbytes, in_place, backend, choose)
         group.check_first()
         group.warm_up(1 if comm.bcast(now > end, root=0) else settings.warmup)
         group.sample(deadline, launch)
@@ -101,73 +109,94 @@ class _Group:
     """Measure all algorithms of one size and placement in turns."""
 
     def __init__(
-        self, comm: Any, settings: Settings, nbytes: int, in_place: bool, backend: Backend, choose: Choose
+        self, ranks: Barrier, settings: Settings, nbytes: int, in_place: bool, backend: Backend, choose: Choose
     ) -> None:
         self.choose = choose
-        self.comm, self.settings, self.nbytes, self.in_place = comm, settings, nbytes, in_place
-        self.rank, self.nranks = comm.Get_rank(), comm.Get_size()
+        self.ranks, self.comm = ranks, ranks.comm
+        self.settings, self.nbytes, self.in_place = settings, nbytes, in_place
+        self.rank, self.nranks = self.comm.Get_rank(), self.comm.Get_size()
         self.count = nbytes // ITEMSIZE[settings.dtype]
         self.backend = backend
-        probe = Probe(
+        self.probes = [self._probe() for _ in range(settings.buffers)]
+        self.at = 0  # the set of buffers whose turn it is
+        semantics = self.probes[0].semantics
+        self.reduces = semantics.reduces
+        self.rounds = semantics.reduces and rounds(settings.op, settings.dtype)
+        self.cells = [self._plan(name) for name in settings.algorithms]
+        self.live = [cell for cell in self.cells if cell.plans]
+        self.limits: Limits | None = None
+        if settings.limit:
+            steps = [cell.plan.steps for cell in self.live if cell.plan is not None]
+            self.limits = Limits(self.comm, steps, settings.dtype, settings.op, backend)
+
+    def _probe(self) -> Probe:
+        settings = self.settings
+        return Probe(
             settings.collective,
             settings.op,
             settings.dtype,
             self.rank,
             self.nranks,
             self.count,
-            in_place,
-            backend,
+            self.in_place,
+            self.backend,
             settings.root,
         )
-        self.probe = probe
-        self.rounds = probe.semantics.reduces and rounds(settings.op, settings.dtype)
-        self.cells = [self._plan(name) for name in settings.algorithms]
-        self.live = [cell for cell in self.cells if cell.plan is not None]
-        self.limits: Limits | None = None
-        if settings.limit:
-            steps = [cell.plan.steps for cell in self.live if cell.plan is not None]
-            self.limits = Limits(comm, steps, settings.dtype, settings.op, backend)
 
     def _plan(self, name: str) -> _Cell:
-        cell = _Cell(name, self.probe)
-        send = MPI.IN_PLACE if self.in_place else self.probe.sendbuf
+        cell = _Cell(name)
         segment = DEFAULT_SEGMENT if self.settings.segment is None else self.settings.segment
         try:
-            cell.plan = plan(
-                self.settings.collective,
-                name,
-                self.comm,
-                send,
-                self.probe.recvbuf,
-                self.settings.op,
-                segment,
-                root=self.settings.root,
-                chunks=self.settings.chunks,
-                groups=None if self.settings.groups is None else parse_groups(self.settings.groups),
-                outer=self.settings.outer,
-                choose=self.choose,
-            )
+            for probe in self.probes:
+                made = plan(
+                    self.settings.collective,
+                    name,
+                    self.comm,
+                    MPI.IN_PLACE if self.in_place else probe.sendbuf,
+                    probe.recvbuf,
+                    self.settings.op,
+                    segment,
+                    root=self.settings.root,
+                    chunks=self.settings.chunks,
+                    groups=None if self.settings.groups is None else parse_groups(self.settings.groups),
+                    outer=self.settings.outer,
+                    choose=self.choose,
+                )
+                cell.plans.append(made)
         except ValueError as error:  # the same on all ranks
             cell.reason = str(error)
             return cell
-        prepare = partial(self.probe.write_input, TIMED) if self.probe.consumes_input else nothing
-        cell.contestant = Contestant(prepare=prepare, run=cell.plan)
+        contestant = Contestant(prepare=nothing, run=cell.plans[0])
+        if len(self.probes) > 1:
+            contestant.prepare = partial(self._take_turn, cell, contestant)
+        elif self.probes[0].consumes_input:
+            contestant.prepare = partial(self.probes[0].write_input, TIMED)
+        cell.contestant = contestant
         return cell
+
+    def _take_turn(self, cell: _Cell, contestant: Contestant) -> None:
+        """Restore the set of buffers that was used last, and have the next one used: it was left alone the longest."""
+        last = self.probes[self.at]
+        if last.consumes_input:
+            last.write_input(TIMED)
+        self.at = (self.at + 1) % len(self.probes)
+        contestant.run = cell.plans[self.at]
 
     def check_first(self) -> None:
         """Run each algorithm on exact data, and floats on data that round, whose bits are compared over the ranks."""
         for cell in self.live:
-            self._check(cell, FIRST, rounding=False, what="first check")
-            if self.rounds:
-                self._check(cell, FIRST, rounding=True, what="check of rounding")
-                if self.settings.collective == "allreduce":
-                    self._compare_bits(cell)
+            for probe, ready in zip(self.probes, cell.plans, strict=True):
+                self._check(cell, probe, ready, FIRST, rounding=False, what="first check")
+                if self.rounds:
+                    self._check(cell, probe, ready, FIRST, rounding=True, what="check of rounding")
+                    if self.settings.collective == "allreduce":
+                        self._compare_bits(cell, probe)
 
-    def _compare_bits(self, cell: _Cell) -> None:
+    def _compare_bits(self, cell: _Cell, probe: Probe) -> None:
         """Count a result whose bits differ over the ranks as wrong where the algorithm claims that they never do."""
-        digests = self.comm.allgather(self.probe.digest())
+        digests = self.comm.allgather(probe.digest())
         other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
-        cell.identical = other is None
+        cell.identical = other is None and cell.identical is not False
         ran = cell.plan.algorithm if cell.plan else "mpi"
         claimed = ran != "mpi" and algorithm_named("allreduce", ran).identical_bits
         # A product of complex numbers does not commute bit by bit where additions and products are fused.
@@ -179,25 +208,26 @@ class _Group:
     def check_last(self) -> None:
         """Run each algorithm once more, on data it has not seen."""
         for cell in self.live:
-            self._check(cell, LAST, rounding=False, what="last check")
+            for probe, ready in zip(self.probes, cell.plans, strict=True):
+                self._check(cell, probe, ready, LAST, rounding=False, what="last check")
 
-    def _check(self, cell: _Cell, salt: int, *, rounding: bool, what: str) -> None:
-        assert cell.plan is not None
-        self.probe.write_all(salt, rounding)
+    def _check(self, cell: _Cell, probe: Probe, ready: Plan, salt: int, *, rounding: bool, what: str) -> None:
+        probe.write_all(salt, rounding)
         self.comm.Barrier()
         start = time.perf_counter_ns()
-        cell.plan()
+        ready()
         seconds = (time.perf_counter_ns() - start) * 1e-9
         cell.warmup_s.append(round(self.comm.allreduce(seconds, MPI.MAX), 9))
-        cell.note(self.comm, self.probe.check(salt, rounding), what)
+        cell.note(self.comm, probe.check(salt, rounding), what)
 
     def warm_up(self, rounds: int) -> None:
         """Run each algorithm some times more, in turns, after writing the data that are timed."""
-        self.probe.write_all(TIMED)
+        for probe in self.probes:
+            probe.write_all(TIMED)
         contestants = self._contestants()
         if not contestants or not rounds:
             return
-        values = run_rounds(self.comm, contestants, rounds)
+        values = run_rounds(self.ranks, contestants, rounds)
         own = values[:, : len(self.live)]  # the bare ones come behind
         for cell, column in zip(self.live, own.T, strict=True):
             cell.warmup_s.extend(column.tolist())
@@ -210,15 +240,16 @@ class _Group:
         """Take the samples; the order is drawn anew for each run's seed, rank count, size, placement and launch."""
         contestants = self._contestants()
         seed = f"{self.settings.seed} {self.nranks} {self.nbytes} {self.in_place} {launch}"
-        sample(self.comm, contestants, self.settings, deadline, seed)
+        sample(self.ranks, contestants, self.settings, deadline, seed)
 
     def rows(self, launch: int, warnings: tuple[str, ...], tick: float) -> Iterator[Row]:
         """Return one finished row for each algorithm."""
+        clock_error_s = self.ranks.error_s()
         for cell in self.cells:
             row = Row(
                 collective=self.settings.collective,
                 algorithm=cell.algorithm,
-                op=self.settings.op if self.probe.semantics.reduces else "none",
+                op=self.settings.op if self.reduces else "none",
                 dtype=self.settings.dtype,
                 device=self.settings.device,
                 nranks=self.nranks,
@@ -235,9 +266,13 @@ class _Group:
                 bytes_sent_max=self._bytes_sent_max(cell),
                 segment_nbytes=cell.plan.segment_nbytes if cell.plan else None,
                 stop=cell.contestant.stop if cell.contestant else None,
-                reason=cell.reason,
+                reason=cell.reason or _unsampled(cell),
                 remark=cell.plan.remark if cell.plan else None,
                 limit_s=self.limits.of(cell.plan.steps) if self.limits and cell.plan and cell.plan.steps else None,
+                late=cell.contestant.late if cell.contestant else 0,
+                clock_error_s=clock_error_s,
+                buffers=self.settings.buffers,
+                estimand=self.ranks.estimand,
             )
             yield replace(row, warnings=warnings + _row_warnings(row, tick))
 
@@ -251,6 +286,12 @@ class _Group:
         if cell.plan is None or cell.plan.bytes_sent is None:
             return None
         return int(self.comm.allreduce(cell.plan.bytes_sent, MPI.MAX))
+
+
+def _unsampled(cell: _Cell) -> str | None:
+    if cell.contestant is None or cell.contestant.samples_s:
+        return None
+    return f"in none of {cell.contestant.late} rounds were all ranks on time"
 
 
 def _row_warnings(row: Row, tick: float) -> tuple[str, ...]:

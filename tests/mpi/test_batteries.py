@@ -40,6 +40,11 @@ def test_arrays_of_a_device_are_waited_for_before_every_message(mpi: Mpi, nranks
     start(mpi, nranks, ["device_arrays.py"])
 
 
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4, 5])
+def test_samples_are_the_same_on_clocks_that_are_shifted_and_drift(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["clocks.py"])
+
+
 def test_a_battery_fails_where_a_check_fails_on_one_rank(mpi: Mpi) -> None:
     found = start(mpi, 2, ["failing.py", "check"], status=1)
     assert "rank 1: one is not two" in found.stdout
