@@ -173,7 +173,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         started = read_run(folder) if arguments.resume and run_file(folder).exists() else None
         plan = _settings(arguments, started)
         ranks = plan.ranks or default_ranks(os.environ)
-        _check_before(plan.settings, ranks, available_bytes())
+        memory = _check_before(plan.settings, ranks, available_bytes())
         mpirun = find_mpirun(os.environ, override=arguments.mpirun)
         if started:
             _check_resumed(started, plan.settings)
@@ -183,6 +183,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
 
     signal.signal(signal.SIGTERM, _raise_terminated)
+    say(f"ringbench: {memory}")
     try:
         with sole_writer(file):
             outcome = sweep(
@@ -237,8 +238,11 @@ def _check_resumed(started: Run, settings: Settings) -> None:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
 
 
-def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> None:
-    """Raise ValueError for what cannot be measured on this node, or on the nodes of an allocation."""
+def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> str:
+    """Return a line on the memory needed.
+
+    Raises ValueError for what cannot be measured on this node, or on the nodes of an allocation.
+    """
     from ringbench.launch.environment import node_count
     from ringbench.launch.memory import check_memory
     from ringbench.runtime.arrays import backend_for
@@ -250,12 +254,14 @@ def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> N
         check_schedules(settings, nranks)
     if settings.device != "cpu":
         backend_for(settings.device).empty(1, settings.dtype)
-    nodes = node_count(os.environ)
+    nodes, most = node_count(os.environ), (0, "")
     for nranks in ranks:
         need, nbytes = memory_needed(settings, nranks)
         here = -(-nranks // nodes)
         what = f"size {format_size(nbytes)}: {here} rank{'s'[: here > 1]} with {','.join(settings.algorithms)}"
         check_memory(here * need, available, what)
+        most = max(most, (here * need, what))
+    return f"memory: at most {most[0] / 2**20:.1f} MiB, for {most[1]}; {available / 2**20:.0f} MiB are free"
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -364,6 +370,7 @@ def _choices(settings: Settings) -> Table | None:
 def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks: list[dict[str, Any]]) -> int:
     """Measure on all ranks; rank 0 writes rows as they come, and shows them at the end."""
     from ringbench.model.choose import choose_by
+    from ringbench.records.need import needs
     from ringbench.report.progress import Progress
     from ringbench.runtime.choices import choose_by_rule
     from ringbench.runtime.ranks import placement_warnings, ring_edges_line
@@ -376,6 +383,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     warnings, lines = placement_warnings(ranks)
     file: Path | None = arguments.append
     known: set[tuple[Any, ...]] = set()
+    seen: dict[tuple[int, bool], float] = {}
     aligned = alignment(comm, settings.sync)
     clocks = aligned.describe()
     if first:
@@ -384,7 +392,10 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         if comm.Get_size() == 1 and file is None:
             say("ringbench: one rank alone; start it with mpirun -n 4 or srun -n 4 for more")
         if file is not None:
-            known = {row.key for row in read_run(file).rows}
+            before = read_run(file).rows
+            known = {row.key for row in before}
+            alike = [row for row in before if row.nranks == comm.Get_size()]
+            seen = needs(alike, settings.precision, settings.max_samples)
             job = {
                 "kind": "job",
                 "launch": arguments.launch or 0,
@@ -406,8 +417,8 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         after=arguments.budget_after or 0.0,
     )
     choose = choose_by_rule if arguments.choices is None else choose_by(arguments.choices)
-    launch = arguments.launch or 0
-    for row in measure(comm, settings, launch=launch, warnings=warnings, choose=choose, ranks=aligned):
+    launch, seen = arguments.launch or 0, comm.bcast(seen, root=0)
+    for row in measure(comm, settings, launch=launch, warnings=warnings, choose=choose, ranks=aligned, known=seen):
         rows.append(row)
         if first and row.key not in known:
             if file is not None:

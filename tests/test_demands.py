@@ -224,9 +224,10 @@ def needed(nranks: int, *algorithms: str, nbytes: int = 64 * MIB, **changes: Any
     return need
 
 
-def test_in_place_the_library_needs_the_vector_alone() -> None:
-    assert needed(4, "mpi") == 64 * MIB
-    assert needed(4, "mpi", placement="out") == needed(4, "mpi", placement="both") == 128 * MIB
+def test_the_library_reduces_with_a_vector_of_its_own() -> None:
+    assert needed(4, "mpi") == 2 * 64 * MIB
+    assert needed(4, "mpi", placement="out") == needed(4, "mpi", placement="both") == 3 * 64 * MIB
+    assert needed(1, "mpi") == 64 * MIB
 
 
 def test_the_ring_needs_one_segment_more() -> None:
@@ -245,11 +246,11 @@ def test_case_39_the_naive_exchange_needs_a_vector_for_each_rank(nranks: int) ->
 
 
 def test_all_algorithms_of_a_size_are_there_at_once() -> None:
-    assert needed(4, "ring", "naive", "mpi") == 64 * MIB + DEFAULT_SEGMENT + 4 * 64 * MIB
+    assert needed(4, "ring", "naive", "mpi") == 64 * MIB + DEFAULT_SEGMENT + 5 * 64 * MIB
 
 
 def test_blocks_of_the_other_collectives() -> None:
-    assert needed(4, "mpi", collective="reduce_scatter", placement="out") == (64 + 16) * MIB
+    assert needed(4, "mpi", collective="reduce_scatter", placement="out") == (64 + 16 + 64) * MIB
     assert needed(4, "ring", collective="reduce_scatter", placement="out") == (64 + 16 + 64) * MIB + DEFAULT_SEGMENT
     assert needed(4, "ring", collective="reduce_scatter") == 64 * MIB + DEFAULT_SEGMENT
     assert needed(4, "ring", collective="allgather", placement="out") == (16 + 64) * MIB
@@ -259,7 +260,7 @@ def test_blocks_of_the_other_collectives() -> None:
 def test_the_root_needs_more_than_the_others() -> None:
     for root in (0, 1, 3):
         assert needed(4, "mpi", collective="bcast", placement="out", root=root) == 2 * 64 * MIB
-        assert needed(4, "mpi", collective="reduce", placement="out", root=root) == 2 * 64 * MIB
+        assert needed(4, "mpi", collective="reduce", placement="out", root=root) == 3 * 64 * MIB
     assert needed(4, "binomial", collective="bcast") == 64 * MIB
     assert needed(4, "binomial", collective="reduce") == 64 * MIB + DEFAULT_SEGMENT
 
@@ -299,9 +300,17 @@ def test_what_the_bare_messages_need_comes_on_top() -> None:
         assert needed(4, *names, limit=True) == needed(4, *names) + 2 * 64 * MIB
 
 
-def test_the_library_needs_nothing_more_and_auto_a_plan_of_its_own() -> None:
-    assert needed(4, "ring", "mpi") == needed(4, "ring")
-    bare, ring = needed(4, "mpi"), needed(4, "ring")
+def test_sets_of_buffers_add_up() -> None:
+    assert needed(4, "ring", buffers=3) == 3 * needed(4, "ring")
+
+
+def test_cold_data_have_no_hot_limit() -> None:
+    with pytest.raises(ValueError, match="buffers 2: not with limit"):
+        check_settings(Settings(limit=True, buffers=2))
+
+
+def test_auto_needs_a_plan_of_its_own() -> None:
+    bare, ring = 64 * MIB, needed(4, "ring")
     assert needed(4, "auto") == ring  # which the rule says at this size
     assert needed(4, "ring", "auto") - bare == 2 * (ring - bare)
 

@@ -16,6 +16,7 @@ from typing import Any
 from ringbench.launch.environment import job_environment, node_count
 from ringbench.launch.mpirun import Mpirun, command, usable_cpus
 from ringbench.launch.process import LaunchError, run_job
+from ringbench.records.need import job_share_s, needs
 from ringbench.records.run import RUN_FILE, append, encode, read_run, repair
 from ringbench.records.settings import Settings
 
@@ -100,9 +101,9 @@ def sweep(
     """Start one job for each rank count and launch; each appends its rows to ``file`` and prints to ``stderr``.
 
     All rank counts have their first launch before any has its second. Rows that the file already holds are not measured
-    again. The time budget of the settings is that of the whole sweep: what one job leaves goes to those that follow. A
-    job that fails or takes too long does not stop the others. The last line says ``complete`` or ``partial``, also when
-    an exception passes.
+    again. The time budget of the settings is that of the whole sweep, shared out by what jobs of the same rank count
+    were seen to need. A job that fails or takes too long does not stop the others. The last line says ``complete`` or
+    ``partial``, also when an exception passes.
     """
     failures: list[str] = []
     status = "partial"
@@ -113,8 +114,10 @@ def sweep(
         per_size = len(settings.algorithms) * len(settings.placements)
         cases = [len(sizes) * per_size for *_, sizes in todo]
         end = time.monotonic() + settings.time_budget_s
+        known: dict[int, float] = {}
         for index, (launch, nranks, sizes) in enumerate(todo):
-            budget = max(1.0, (end - time.monotonic()) / (len(todo) - index))
+            started = time.monotonic()
+            budget = max(1.0, job_share_s(end - started, nranks, [job[1] for job in todo[index:]], known))
             job = replace(settings, sizes=sizes, time_budget_s=budget)
             program = [python, *SAFE_PATH, "-m", "ringbench", "run", *job.arguments(), f"--append={file}"]
             program += [f"--launch={launch}"] if launch else []
@@ -126,6 +129,7 @@ def sweep(
                 # MPICH's mpirun ends with 0 also where a rank left without a word and it killed the others.
                 failure = f"{nranks} ranks: {mpirun.path} ended with status 0, but {len(left)} sizes were not measured"
             repair(file)  # a job whose disk is full leaves half a line
+            known[nranks] = _need_s(file, settings, nranks, launch, time.monotonic() - started)
             if failure is not None:
                 report(failure)
                 failures.append(failure)
@@ -135,6 +139,13 @@ def sweep(
         repair(file)
         append(file, {"kind": "end", "status": status, "failures": failures})
     return Outcome(file=file, failures=tuple(failures))
+
+
+def _need_s(file: Path, settings: Settings, nranks: int, launch: int, took: float) -> float:
+    """Return what a job of so many ranks would need in all: what it took, and the samples that it had no time for."""
+    own = [row for row in read_run(file).rows if (row.nranks, row.launch) == (nranks, launch)]
+    needed = sum(needs(own, settings.precision, settings.max_samples).values())
+    return took + max(0.0, needed - sum(sum(row.samples_s) for row in own))
 
 
 def _run(

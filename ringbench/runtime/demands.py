@@ -104,7 +104,8 @@ def configured(settings: Settings, name: str, nranks: int | None = None, nbytes:
 def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
     """Return the bytes that the rank that needs most needs at the largest size, and that size; nothing is allocated.
 
-    All algorithms of a size are planned at once, since they are measured in turns; ``auto`` is what the rule says.
+    All algorithms of a size are planned at once, since they are measured in turns; ``auto`` is what the rule says. A
+    reduction of the library's is taken to need one vector of its own: what both libraries were seen to take at most.
     """
     nbytes = max(settings.sizes)
     itemsize = ITEMSIZE[settings.dtype]
@@ -129,8 +130,7 @@ def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
                         algorithm = algorithm.given(groups=tuple((other,) for other in range(nranks)))
                     sizes = scratch_sizes(algorithm, rank, nranks, count, in_place=in_place, segment=longest)
                     need += sum(sizes.values())
-            if settings.limit:
-                need += 2 * count
+            need += count * (("mpi" in names and semantics.reduces and nranks > 1) + 2 * settings.limit)
             worst = max(worst, need * itemsize * settings.buffers)
     return worst, nbytes
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from mpi4py import MPI
 
+from ringbench.records.need import weights
 from ringbench.records.row import Row
 from ringbench.records.settings import Settings
 from ringbench.records.stats import NOISY
@@ -82,27 +83,32 @@ def measure(
     warnings: tuple[str, ...] = (),
     choose: Choose = choose_by_rule,
     ranks: Barrier | None = None,
+    known: Mapping[tuple[int, bool], float] | None = None,
 ) -> Iterator[Row]:
     """Measure every size and algorithm of the settings; yield the finished rows, the same on all ranks.
 
-    A wrong result is a row that says so, a case that cannot run a row with a reason. Each size gets an equal share of
-    what is left of the time budget; when it is used up, what remains gets one warm-up and the fewest samples. ``ranks``
-    aligns them (None: as the settings say).
+    A wrong result is a row that says so, a case that cannot run a row with a reason. Each size gets a share of what is
+    left of the time budget by its need: by ``known`` seconds of each size and placement, else by its bytes. When the
+    budget is used up, what remains gets one warm-up and the fewest samples. ``ranks`` aligns them (None: as the
+    settings say).
     """
     ranks = alignment(comm, settings.sync) if ranks is None else ranks
     backend = backend_for(settings.device)
     tick = comm.allreduce(clock_tick(), MPI.MAX)
     groups = [(nbytes, in_place) for nbytes in sorted(settings.sizes) for in_place in settings.placements]
+    need = weights(groups, known or {})
     end = time.perf_counter() + settings.time_budget_s
     for done, (nbytes, in_place) in enumerate(groups):
         now = time.perf_counter()
-        deadline = now + max(0.0, end - now) / (len(groups) - done)
+        share = need[nbytes, in_place] / sum(need[group] for group in groups[done:])
+        deadline = now + max(0.0, end - now) * share
         group = _Group(ranks, settings, nbytes, in_place, backend, choose)
         group.check_first()
         group.warm_up(1 if comm.bcast(now > end, root=0) else settings.warmup)
         group.sample(deadline, launch)
         group.check_last()
         yield from group.rows(launch, warnings, tick)
+        del group  # its buffers go before those of the next one come
 
 
 class _Group:

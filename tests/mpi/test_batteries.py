@@ -45,6 +45,11 @@ def test_samples_are_the_same_on_clocks_that_are_shifted_and_drift(mpi: Mpi, nra
     start(mpi, nranks, ["clocks.py"])
 
 
+@pytest.mark.parametrize("nranks", [1, 2, 3])
+def test_a_ring_needs_little_memory_beside_its_buffers(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["memory.py"])
+
+
 def test_a_battery_fails_where_a_check_fails_on_one_rank(mpi: Mpi) -> None:
     found = start(mpi, 2, ["failing.py", "check"], status=1)
     assert "rank 1: one is not two" in found.stdout
