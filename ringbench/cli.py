@@ -490,7 +490,7 @@ def _table(arguments: argparse.Namespace) -> int:
 
 @_showing
 def _compare(arguments: argparse.Namespace) -> int:
-    from ringbench.model.compare import compare_rows, compare_runs, took_turns
+    from ringbench.model.compare import ENOUGH_LAUNCHES, compare_rows, compare_runs, took_turns
     from ringbench.report.tables import render
 
     if len(arguments.runs) > 2:
@@ -498,6 +498,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     runs = _read_runs(arguments.runs)
     if len(runs) == 2:
         found = compare_runs(runs[0], runs[1], force=arguments.force, threshold=arguments.threshold)
+        if (fewest := min(row.launches for row in found)) < ENOUGH_LAUNCHES:
+            launches = f"{fewest} launch{'es'[: 2 * (fewest > 1)]}"
+            say(f"ringbench: {launches} of some cell: {ENOUGH_LAUNCHES} of both runs can tell them apart (--launches)")
     else:
         found = compare_rows(
             runs[0].rows,

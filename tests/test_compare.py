@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringbench.model.compare import Comparison, compare_rows, compare_runs
+from ringbench.model.compare import ENOUGH_LAUNCHES, Comparison, compare_rows, compare_runs
 from ringbench.records.row import Row
 from ringbench.records.run import Run
 
 FIELDS = [
     *("collective", "nranks", "nbytes", "algorithm", "baseline", "ratio", "ratio_low", "ratio_high", "in_place"),
-    *("verdict", "op", "dtype", "device", "reason", "p_value", "launches", "warnings"),
+    *("verdict", "op", "dtype", "device", "reason", "p_value", "launch_p_value", "launches", "warnings"),
 ]
 
 
@@ -253,13 +253,49 @@ def test_json_is_flat_in_order_and_carries_warnings_of_both_sides() -> None:
     assert json.loads(json.dumps(flat, allow_nan=False)) == flat
 
 
+def launches(algorithm: str, count: int, scale: float = 1.0, seed: int = 0, spread: float = 0.0) -> list[Row]:
+    """Return rows of some launches, each of which is slower or faster as a whole by about ``spread``."""
+    of_launch = np.random.default_rng(seed).lognormal(0, spread, count)
+    return [
+        row(algorithm, noise(seed + 1000 * launch, scale * float(of_launch[launch])), launch=launch)
+        for launch in range(count)
+    ]
+
+
 def test_runs_compare_the_second_with_the_first() -> None:
-    before = run([row("ring", [2.0] * 9), row("mpi", [1.0] * 9)], "a")
-    after = run([row("ring", [1.0] * 9), row("mpi", [1.0] * 9), row("naive")], "b")
+    before = run([*launches("ring", 4, 2.0), row("mpi", [1.0] * 9)], "a")
+    after = run([*launches("ring", 4, 1.0, seed=5), row("mpi", [1.0] * 9), row("naive")], "b")
     mpi, ring = compare_runs(before, after)
-    assert (ring.algorithm, ring.baseline, ring.ratio, ring.verdict) == ("ring", "ring of a/run.jsonl", 0.5, "faster")
+    assert (ring.algorithm, ring.baseline, ring.verdict) == ("ring", "ring of a/run.jsonl", "faster")
+    assert ring.ratio == pytest.approx(0.5, rel=0.1)
     assert (mpi.algorithm, mpi.ratio, mpi.verdict) == ("mpi", 1.0, "same")
     assert ring.warnings == ()
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(1, "cannot tell"), (3, "cannot tell"), (4, "slower")])
+def test_runs_are_told_apart_by_their_launches(count: int, verdict: str) -> None:
+    got = only(compare_runs(run(launches("ring", count)), run(launches("ring", count, 3.0, seed=9), "b")))
+    assert got.verdict == verdict
+    assert got.p_value is not None
+    assert got.p_value < 0.001  # the samples alone would tell
+    assert got.launch_p_value is not None
+    assert (got.launch_p_value < 0.05) == (count == 4)
+
+
+def test_enough_launches_are_just_enough() -> None:
+    for count, enough in ((ENOUGH_LAUNCHES, True), (ENOUGH_LAUNCHES - 1, False)):
+        got = only(compare_runs(run(launches("ring", count)), run(launches("ring", count, 9.0), "b")))
+        assert (got.verdict == "slower") == enough
+
+
+def test_a_run_and_its_repetition_are_told_apart_in_few_of_100_cells() -> None:
+    """Launches differ by a third, samples within one by a fifth: the launches decide."""
+    told = 0
+    for seed in range(100):
+        before = run(launches("ring", 4, seed=2 * seed, spread=0.3))
+        after = run(launches("ring", 4, seed=2 * seed + 1, spread=0.3), "b")
+        told += only(compare_runs(before, after)).verdict in ("faster", "slower")
+    assert told <= 5
 
 
 @pytest.mark.parametrize(

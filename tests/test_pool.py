@@ -53,6 +53,7 @@ def test_each_launch_counts_once_and_the_interval_reaches_from_one_to_the_other(
     assert cell["algbw_gb_per_s"] == pytest.approx(0.5)
     assert (cell["ci_low_s"], cell["ci_high_s"]) == (pytest.approx(1 * MS), pytest.approx(3 * MS))
     assert (cell["min_s"], cell["max_s"], cell["samples"]) == (1 * MS, 3 * MS, 117)
+    assert cell["launch_confidence"] == 0.75
     assert "noisy" in cell["warnings"]  # none of the launches is
 
 

@@ -7,7 +7,7 @@ from statistics import StatisticsError
 
 import pytest
 
-from ringbench.records.stats import CONFIDENCE, interval_ranks, median_interval
+from ringbench.records.stats import CONFIDENCE, interval_ranks, launch_confidence, median_interval
 
 
 def test_one_slow_sample_does_not_move_the_median() -> None:
@@ -75,3 +75,14 @@ def test_no_samples_have_no_median() -> None:
     assert interval_ranks(0) is None
     with pytest.raises(StatisticsError):
         median_interval([])
+
+
+def test_few_launches_cannot_bound_their_median_with_95_percent() -> None:
+    assert launch_confidence(1) is None
+    assert [launch_confidence(n) for n in (2, 3, 5, 6, 100)] == [0.5, 0.75, 0.9375, 0.95, 0.95]
+
+
+def test_the_range_of_three_launches_holds_the_median_one_three_times_in_four() -> None:
+    drawn = random.Random(1)
+    draws = [[drawn.lognormvariate(0, 1) for _ in range(3)] for _ in range(4000)]
+    assert sum(min(three) <= 1 <= max(three) for three in draws) / 4000 == pytest.approx(0.75, abs=0.03)

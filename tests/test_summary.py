@@ -51,7 +51,12 @@ def test_the_last_line_says_of_how_many_launches_the_intervals_are() -> None:
     last = summary([cell("ring", 8, 1e-6)]).splitlines()[-1]
     assert last == "intervals are those of one launch; another may differ by more (see --launches)"
     several = [{**cell("ring", 8, 1e-6), "launches": 3}]
-    assert summary(several).splitlines()[-1] == "intervals are those of 3 launches"
+    assert summary(several).splitlines()[-1] == (
+        "intervals are those of 3 launches; where launches differ, that many hold the median one in 75% of cases, "
+        "and 6 are needed for 95%"
+    )
+    many = [{**cell("ring", 8, 1e-6), "launches": 6}]
+    assert summary(many).splitlines()[-1] == "intervals are those of 6 launches"
 
 
 def test_lines_are_ascii() -> None:

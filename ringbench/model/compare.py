@@ -19,6 +19,9 @@ from ringbench.records.settings import Settings
 MIN_SAMPLES = 6
 SIGNIFICANCE = 0.05
 THRESHOLD = 0.02
+
+#: Of each of two runs, so that a rank test over them can reach 5 %.
+ENOUGH_LAUNCHES = 4
 FASTER, SLOWER, SAME, CANNOT_TELL = "faster", "slower", "same", "cannot tell"
 FORCED = "forced"
 
@@ -33,9 +36,11 @@ class Comparison:
     """Hold how long ``algorithm`` takes relative to ``baseline`` in one cell: below 1 it is faster.
 
     ``ratio_low`` and ``ratio_high`` bound the ratio with 95 %. ``p_value`` is that of a rank test, after Holm's
-    correction for all the cells compared at once. The verdict is ``faster`` or ``slower`` where the interval leaves
-    out 1 and the test agrees at 5 %, ``same`` where the difference is then below the threshold or the whole interval
-    is, else ``cannot tell``; ``reason`` says why there is no interval. ``launches`` are those of the side with fewer.
+    correction for all the cells compared at once. ``launch_p_value`` is that of a rank test over the launches' medians,
+    None where both sides were measured in the same launches. The verdict is ``faster`` or ``slower`` where the interval
+    leaves out 1 and the tests agree at 5 %, ``same`` where the difference is then below the threshold or the whole
+    interval is, else ``cannot tell``; ``reason`` says why there is no interval. ``launches`` are those of the side with
+    fewer.
     """
 
     collective: str
@@ -53,6 +58,7 @@ class Comparison:
     device: str
     reason: str | None
     p_value: float | None
+    launch_p_value: float | None
     launches: int
     warnings: tuple[str, ...]
 
@@ -97,7 +103,7 @@ def compare_runs(run1: Run, run2: Run, *, force: bool = False, threshold: float 
     Raises ValueError listing what the runs do not share: schema, MPI library, thread level, order, sync, buffers, hosts
     of the same rank counts, or every rank count, dtype or device. With ``force`` they are compared all the same, across
     a field in which each run has one value, and every comparison carries the warning ``forced``. Raises ValueError
-    where no cell is shared.
+    where no cell is shared. A verdict needs 4 launches of both.
     """
     unlike = _unlike(run1, run2)
     if unlike and not force:
@@ -215,6 +221,7 @@ def _compare(
         device=first.device,
         reason=reason,
         p_value=None if low is None else _rank_test(ours, theirs, paired and rounds),
+        launch_p_value=None if low is None or (paired and _pairs(ours, theirs)) else _launch_test(ours, theirs),
         launches=min(len(ours), len(theirs)),
         warnings=(*labels, *sorted({warning for row in (*ours, *theirs) for warning in row.warnings})),
     )
@@ -239,7 +246,7 @@ def _verdict(one: Comparison, p: float | None, threshold: float) -> str:
         return CANNOT_TELL
     if 1 / (1 + threshold) < low <= high < 1 + threshold:
         return SAME
-    if p >= SIGNIFICANCE or low <= 1 <= high:
+    if max(p, one.launch_p_value or 0.0) >= SIGNIFICANCE or low <= 1 <= high:
         return CANNOT_TELL
     if 1 / (1 + threshold) < one.ratio < 1 + threshold:
         return SAME
@@ -260,6 +267,18 @@ def _rank_test(ours: Sequence[Row], theirs: Sequence[Row], paired: bool) -> floa
         return float(wilcoxon(differences, zero_method="zsplit").pvalue) if differences.any() else 1.0
     one, other = (np.concatenate([row.samples_s for row in side]) for side in (ours, theirs))
     return float(mannwhitneyu(one, other).pvalue)
+
+
+def _launch_test(ours: Sequence[Row], theirs: Sequence[Row]) -> float:
+    """Return the exact p-value of no difference between launches, by the ranks of their medians.
+
+    Samples of one launch share what that launch was given, so between runs it is launches that count: 3 against 3
+    never reach 5 %, 4 against 4 do. Not corrected for the number of cells, which few launches could not pay for.
+    """
+    from scipy.stats import mannwhitneyu
+
+    one, other = ([row.summary[0] for row in side] for side in (ours, theirs))
+    return float(mannwhitneyu(one, other, method="exact").pvalue)
 
 
 def _ratio(

@@ -11,14 +11,15 @@ import numpy as np
 
 from ringbench.model.resample import SEED, pooled_median, resampled
 from ringbench.records.row import KEY, MANNER, Row
-from ringbench.records.stats import NOISY
+from ringbench.records.stats import NOISY, launch_confidence
 
 
 def table_cells(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Return the flat lines of the bandwidth table, launches of one cell pooled, in the order of first appearance.
 
     The median is that over launches of their medians; its 95 % interval comes from drawing launches, then the samples
-    of each. One launch keeps the order-statistic interval of its samples.
+    of each; ``launch_confidence`` says how much of that the number of launches allows. One launch keeps the
+    order-statistic interval of its samples.
     """
     cells: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -56,6 +57,7 @@ def _pooled(members: Sequence[Row]) -> dict[str, Any]:
         "osu_max_s": max(means, default=None),
         "samples": sum(map(len, launches)),
         "launches": len(members),
+        "launch_confidence": launch_confidence(len(right)),
         "warnings": list(warnings),
         "stop": "+".join(sorted({row.stop for row in right if row.stop})) or None,
         "of_limit": median(limits) if limits and not any(wrong) else None,

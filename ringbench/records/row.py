@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from ringbench.records.stats import median_interval
+from ringbench.records.stats import launch_confidence, median_interval
 from ringbench.schedule.semantics import collective_named
 
 #: What makes one cell another: rows that differ here are never pooled.
@@ -134,6 +134,7 @@ class Row:
             "in_place": self.in_place,
             "samples": len(self.samples_s),
             "launches": 1,
+            "launch_confidence": launch_confidence(1),
             "wrong": self.wrong,
             "warnings": list(self.warnings),
             "reason": reason,

@@ -37,3 +37,12 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float | None, floa
     if ranks is None:
         return median(ordered), None, None
     return median(ordered), ordered[ranks[0]], ordered[ranks[1]]
+
+
+def launch_confidence(launches: int) -> float | None:
+    """Return how surely the range of so many launches holds the median launch, 95 % at most; None for one.
+
+    Whatever is drawn anew from a few launches stays within their range, which lies above the median, or below it,
+    with probability 2^-launches each.
+    """
+    return None if launches < 2 else min(CONFIDENCE, 1 - 2.0 ** (1 - launches))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ringbench.records.stats import CONFIDENCE, launch_confidence
 from ringbench.records.units import format_size
 
 Flat = Mapping[str, Any]
@@ -30,11 +31,16 @@ def summary(rows: Sequence[Flat]) -> str:
     for key, members in groupby(measured, key=lambda row: tuple(row[name] for name in GROUP)):
         lines.append(_fastest(key, list(members)))
     launches = min((row["launches"] for row in rows), default=1)
-    lines.append(
-        f"intervals are those of {launches} launches"
-        if launches > 1
-        else "intervals are those of one launch; another may differ by more (see --launches)"
-    )
+    confidence = launch_confidence(launches)
+    if confidence is None:
+        lines.append("intervals are those of one launch; another may differ by more (see --launches)")
+    elif confidence < CONFIDENCE:
+        lines.append(
+            f"intervals are those of {launches} launches; where launches differ, that many hold the median one "
+            f"in {confidence:.0%} of cases, and 6 are needed for {CONFIDENCE:.0%}"
+        )
+    else:
+        lines.append(f"intervals are those of {launches} launches")
     return "".join(f"{line}\n" for line in lines)
 
 

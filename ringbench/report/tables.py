@@ -271,7 +271,7 @@ _NOTES = {
     ],
     "compare": [
         "ratio below 1: the first named is faster; a verdict needs an interval without 1 and a rank test at 5 %, "
-        "corrected for all cells; same: within the threshold of 1"
+        "corrected for all cells, and between runs one over launches; same: within the threshold of 1"
     ],
     "fit": [
         "basis link: alpha is the cost of one round and beta of one byte on the schedule's critical path, at any N; "
