@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,8 +26,9 @@ from ringbench.runtime.timing import Contestant, clock_tick, nothing, run_rounds
 from ringbench.schedule.parameters import parse_groups
 from ringbench.schedule.registry import algorithm_named
 
-#: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong.
-FIRST, TIMED, LAST = 1, 2, 3
+#: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong. At the end
+#: there are two in a row, or what is wrong in every other call could be right in all that are checked.
+FIRST, TIMED, LAST, VERY_LAST = 1, 2, 3, 4
 
 SHORT_TICKS = 100
 
@@ -76,11 +77,13 @@ def measure(
     launch: int = 0,
     warnings: tuple[str, ...] = (),
     choose: Choose = choose_by_rule,
+    make_plan: Callable[..., Plan] | None = None,
 ) -> Iterator[Row]:
     """Measure every size and algorithm of the settings; yield the finished rows, the same on all ranks.
 
     A wrong result is a row that says so, a case that cannot run a row with a reason. Each size gets an equal share of
     what is left of the time budget; when it is used up, what remains gets one warm-up and the fewest samples.
+    ``make_plan`` stands in for ``plan``, to try the checks on collectives that are broken.
     """
     backend = backend_for(settings.device)
     tick = comm.allreduce(clock_tick(), MPI.MAX)
@@ -89,7 +92,7 @@ def measure(
     for done, (nbytes, in_place) in enumerate(groups):
         now = time.perf_counter()
         deadline = now + max(0.0, end - now) / (len(groups) - done)
-        group = _Group(comm, settings, nbytes, in_place, backend, choose)
+        group = _Group(comm, settings, nbytes, in_place, backend, choose, make_plan or plan)
         group.check_first()
         group.warm_up(1 if comm.bcast(now > end, root=0) else settings.warmup)
         group.sample(deadline, launch)
@@ -101,9 +104,16 @@ class _Group:
     """Measure all algorithms of one size and placement in turns."""
 
     def __init__(
-        self, comm: Any, settings: Settings, nbytes: int, in_place: bool, backend: Backend, choose: Choose
+        self,
+        comm: Any,
+        settings: Settings,
+        nbytes: int,
+        in_place: bool,
+        backend: Backend,
+        choose: Choose,
+        make_plan: Callable[..., Plan],
     ) -> None:
-        self.choose = choose
+        self.choose, self.make_plan = choose, make_plan
         self.comm, self.settings, self.nbytes, self.in_place = comm, settings, nbytes, in_place
         self.rank, self.nranks = comm.Get_rank(), comm.Get_size()
         self.count = nbytes // ITEMSIZE[settings.dtype]
@@ -133,7 +143,7 @@ class _Group:
         send = MPI.IN_PLACE if self.in_place else self.probe.sendbuf
         segment = DEFAULT_SEGMENT if self.settings.segment is None else self.settings.segment
         try:
-            cell.plan = plan(
+            cell.plan = self.make_plan(
                 self.settings.collective,
                 name,
                 self.comm,
@@ -177,9 +187,10 @@ class _Group:
             cell.detail = cell.detail or f"check of rounding: the bits on rank {other} are not those on rank 0"
 
     def check_last(self) -> None:
-        """Run each algorithm once more, on data it has not seen."""
+        """Run each algorithm twice more, on data it has not seen."""
         for cell in self.live:
-            self._check(cell, LAST, rounding=False, what="last check")
+            for salt in (LAST, VERY_LAST):
+                self._check(cell, salt, rounding=False, what="last check")
 
     def _check(self, cell: _Cell, salt: int, *, rounding: bool, what: str) -> None:
         assert cell.plan is not None
