@@ -121,7 +121,7 @@ def sweep(
             program += [f"--cases-before={sum(cases[:index])}", f"--cases-total={sum(cases)}"]
             program += [f"--budget-after={max(0.0, end - time.monotonic() - budget):.1f}"]
             limit = START_LIMIT_S + PATIENCE * budget if time_limit_s is None else time_limit_s
-            failure = _run(nranks, program, mpirun, environ, extra, stderr, limit)
+            failure = start_job(nranks, program, mpirun, environ, extra, stderr, limit)
             if failure is None and (left := missing_sizes(file, job, nranks, launch)):
                 # MPICH's mpirun ends with 0 also where a rank left without a word and it killed the others.
                 failure = f"{nranks} ranks: {mpirun.path} ended with status 0, but {len(left)} sizes were not measured"
@@ -137,7 +137,7 @@ def sweep(
     return Outcome(file=file, failures=tuple(failures))
 
 
-def _run(
+def start_job(
     nranks: int,
     program: Sequence[str],
     mpirun: Mpirun,
@@ -146,6 +146,7 @@ def _run(
     stderr: int | None,
     limit: float,
 ) -> str | None:
+    """Run a program on some ranks to its end, for ``limit`` seconds at most; return how it failed, if it did."""
     cpus, whole = usable_cpus()
     line = command(
         mpirun,
