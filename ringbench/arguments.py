@@ -115,6 +115,13 @@ def _add_arguments(add: Callable[..., object], *, drawn: bool = False) -> None:
     add("--outer", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
 
 
+def _add_launcher(parser: argparse._ActionsContainer) -> None:
+    add = parser.add_argument
+    add("--mpirun", metavar="PATH", help="the launcher (default: the one beside this Python, or on PATH)")
+    words = "further arguments of the launcher"
+    add("--mpirun-args", type=_checked(shlex.split), default="", metavar="'ARGS'", help=words)
+
+
 def _add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, default="text", help="of the result on stdout (default text)")
 
@@ -144,14 +151,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     _add_settings(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder of run.jsonl (default ringbench-DATE-TIME)")
     sub.add_argument("--resume", action="store_true", help="go on with the run in DIR: measure only what is missing")
-    sub.add_argument("--mpirun", metavar="PATH", help="the launcher (default: the one beside this Python, or on PATH)")
-    sub.add_argument(
-        "--mpirun-args",
-        type=_checked(shlex.split),
-        default="",
-        metavar="'ARGS'",
-        help="further arguments of the launcher",
-    )
+    _add_launcher(sub)
     sub.add_argument("--job-limit", type=_checked(_seconds), metavar="S", help="end a job that takes longer")
     _add_format(sub)
 
@@ -186,9 +186,17 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--include-oversubscribed", action="store_true", help="fit rows with more ranks than cores too")
     _add_format(sub)
     sub = command("verify", "prove every algorithm's schedule, without MPI", "ringbench verify --max-ranks 16")
-    sub.add_argument("--max-ranks", type=_checked(_count), default=64, metavar="N", help="for 1..N ranks (default 64)")
+    sub.add_argument("--max-ranks", type=_checked(_count), metavar="N", help="for 1..N ranks (default 64)")
     sub.add_argument("--collective", metavar="NAME", help="of one collective only")
     sub.add_argument("--algorithms", type=_checked(lambda text: parse_names(text, "algorithms")), metavar="A,B")
+    mutants = "try the checks instead: start MPI jobs of broken collectives, each of which must be caught"
+    sub.add_argument("--mutants", action="store_true", help=mutants)
+    group = sub.add_argument_group("with --mutants")
+    ranks = "rank counts, one job each (default 2,3,4)"
+    group.add_argument("--ranks", type=_checked(lambda text: tuple(parse_ranks(text))), metavar="2,3,4", help=ranks)
+    _add_launcher(group)
+    group.add_argument("--format", choices=("text", "json"), help="of the result on stdout (default text)")
+    sub.add_argument("--append", type=Path, help=argparse.SUPPRESS)
     sub = command("list", "show the collectives and their algorithms", "ringbench list --format json")
     sub.add_argument("--format", choices=("text", "markdown", "json"), default="text")
     sub = command("draw", "show a schedule: who sends what when", DRAW_EXAMPLE)

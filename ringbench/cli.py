@@ -585,6 +585,72 @@ FORMULA_LIMIT = 16
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    if arguments.mutants:
+        return _mutants(arguments)
+    for name in ("ranks", "mpirun", "mpirun_args", "format"):
+        if getattr(arguments, name):
+            raise UsageError(f"--{name.replace('_', '-')} goes with --mutants: a proof starts no job")
+    return _prove(arguments)
+
+
+def _mutants(arguments: argparse.Namespace) -> int:
+    """Run broken collectives in MPI jobs, or as one of those jobs."""
+    from ringbench.launch.environment import inside_mpi_job
+    from ringbench.launch.mpirun import find_mpirun
+    from ringbench.launch.process import LaunchError
+    from ringbench.launch.selftest import run_mutants
+    from ringbench.report.mutants import all_caught, render_mutants
+    from ringbench.schedule.semantics import collective_named
+
+    if arguments.append is not None:
+        return _try_mutants(arguments)
+    try:
+        if arguments.max_ranks is not None or arguments.algorithms is not None:
+            raise ValueError("--mutants breaks algorithms of its own choice: neither --max-ranks nor --algorithms")
+        if arguments.collective is not None:
+            collective_named(arguments.collective)
+        ranks = arguments.ranks or (2, 3, 4)
+        if 1 in ranks:
+            raise ValueError("--ranks 1: a rank alone does nothing that could be broken")
+        inside = inside_mpi_job(os.environ)
+        if inside is not None:
+            raise ValueError(f"verify --mutants starts MPI jobs itself, but {inside}; start it outside")
+        mpirun = find_mpirun(os.environ, override=arguments.mpirun)
+    except (ValueError, LaunchError) as error:
+        raise UsageError(str(error)) from None
+    signal.signal(signal.SIGTERM, _raise_terminated)
+    try:
+        cells, failures = run_mutants(
+            ranks,
+            collective=arguments.collective,
+            mpirun=mpirun,
+            python=sys.executable,
+            environ=os.environ,
+            extra=arguments.mpirun_args,
+            stderr=sys.stderr.fileno(),
+            report=lambda text: say(f"ringbench: {text}"),
+        )
+    except _Terminated:
+        say("ringbench: terminated")
+        return 1
+    sys.stdout.write(render_mutants(cells, arguments.format or "text"))
+    return 0 if all_caught(cells) and not failures else 1
+
+
+def _try_mutants(arguments: argparse.Namespace) -> int:
+    from ringbench.runtime.mutants import try_mutants
+
+    comm = _world()
+    try:
+        cells = list(try_mutants(comm, arguments.collective))
+        if comm.Get_rank() == 0:
+            _write(arguments.append, {"cells": cells})
+    except BaseException:
+        _abort(comm, f"ringbench: rank {comm.Get_rank()} of {comm.Get_size()} failed\n{traceback.format_exc()}")
+    return 0
+
+
+def _prove(arguments: argparse.Namespace) -> int:
     from ringbench.schedule.cost import check_formulas
     from ringbench.schedule.registry import algorithm_named, algorithms
     from ringbench.schedule.semantics import collective_named
@@ -604,22 +670,21 @@ def _verify(arguments: argparse.Namespace) -> int:
             chosen = [algorithm for algorithm in chosen if algorithm.name in arguments.algorithms]
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if arguments.max_ranks < 1:
-        raise UsageError(f"--max-ranks {arguments.max_ranks}: must be at least 1")
+    most = 64 if arguments.max_ranks is None else arguments.max_ranks
+    if most < 1:
+        raise UsageError(f"--max-ranks {most}: must be at least 1")
     status = 0
     for algorithm in chosen:
         try:
             proofs = 0
-            for nranks in range(1, arguments.max_ranks + 1):
+            for nranks in range(1, most + 1):
                 for variant in algorithm.variants(nranks):
                     verify(variant, nranks)
                     if nranks <= FORMULA_LIMIT:
                         check_formulas(variant, nranks)
                     proofs += 1
-            cases = "" if proofs == arguments.max_ranks else f", {proofs} cases of {_words(algorithm.arguments)}"
-            print(
-                f"proved  {algorithm.collective} {algorithm.name}: 1 to {arguments.max_ranks} ranks{cases}", flush=True
-            )
+            cases = "" if proofs == most else f", {proofs} cases of {_words(algorithm.arguments)}"
+            print(f"proved  {algorithm.collective} {algorithm.name}: 1 to {most} ranks{cases}", flush=True)
         except ValueError as error:
             print(f"WRONG   {error}", flush=True)
             status = 1

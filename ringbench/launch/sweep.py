@@ -124,7 +124,7 @@ def sweep(
             program += [f"--cases-before={sum(cases[:index])}", f"--cases-total={sum(cases)}"]
             program += [f"--budget-after={max(0.0, end - time.monotonic() - budget):.1f}"]
             limit = START_LIMIT_S + PATIENCE * budget if time_limit_s is None else time_limit_s
-            failure = _run(nranks, program, mpirun, environ, extra, stderr, limit)
+            failure = start_job(nranks, program, mpirun, environ, extra, stderr, limit)
             if failure is None and (left := missing_sizes(file, job, nranks, launch)):
                 # MPICH's mpirun ends with 0 also where a rank left without a word and it killed the others.
                 failure = f"{nranks} ranks: {mpirun.path} ended with status 0, but {len(left)} sizes were not measured"
@@ -148,7 +148,7 @@ def _need_s(file: Path, settings: Settings, nranks: int, launch: int, took: floa
     return took + max(0.0, needed - sum(sum(row.samples_s) for row in own))
 
 
-def _run(
+def start_job(
     nranks: int,
     program: Sequence[str],
     mpirun: Mpirun,
@@ -157,6 +157,7 @@ def _run(
     stderr: int | None,
     limit: float,
 ) -> str | None:
+    """Run a program on some ranks to its end, for ``limit`` seconds at most; return how it failed, if it did."""
     cpus, whole = usable_cpus()
     line = command(
         mpirun,

@@ -43,6 +43,9 @@ FACTORS, WHOLE_FACTORS = 12, 6
 #: What is written where a result must come, if -1 is no value of the dtype.
 POISON = {"uint8": 255, "bool": 1}
 
+#: Elements behind ``recvbuf`` that nobody may write.
+GUARD = 16
+
 
 def rounds(op: str, dtype: str) -> bool:
     """Say whether the operation may round in the dtype, so that bits can depend on the order."""
@@ -54,6 +57,11 @@ def _mixed(rank: int, salt: int) -> Table:
     place = np.arange(1, PERIOD + 1, dtype=np.int64)
     mixed = place * (rank % PERIOD + 3) + place * place * (rank // PERIOD) + 37 * rank + 5 * rank * rank + 101 * salt
     return np.asarray(mixed % PERIOD)
+
+
+def _bits(rank: int, salt: int) -> Table:
+    """Return zeros and ones, of any two salts in a row from 2 on the opposite: one alone must not pass for the next."""
+    return (_mixed(rank, int(salt == 1)) + salt) % 2
 
 
 def _takes_part(rank: int, stride: int) -> Table:
@@ -86,8 +94,8 @@ def _factors(rank: int, salt: int, nranks: int, dtype: str) -> Table:
 def _truths(rank: int, salt: int, nranks: int, neutral: int) -> Table:
     """Return the neutral element but where it is this rank's turn, at half of the places nobody's."""
     several = min(nranks, PERIOD // 2)
-    somebodys = _mixed(0, salt) % 2 == 1  # of two salts mostly other places
-    somebodys[0] = True
+    somebodys = _bits(0, salt) == 0
+    somebodys[0] |= salt == 1
     turn = (np.cumsum(somebodys) - 1 + salt // 2) % several
     return np.where(somebodys & (turn == rank % several), 1 - neutral, neutral)
 
@@ -106,7 +114,7 @@ def _extremes(rank: int, salt: int, nranks: int) -> Table:
 def rank_values(rank: int, salt: int, nranks: int = 1, op: str = "sum", dtype: str = "float64") -> Table:
     """Return one rank's 251 values, before they are cast to the dtype."""
     if op == "sum" and dtype == "bool":  # only to be moved
-        return _mixed(rank, salt) % 2
+        return _bits(rank, salt)
     if op in ("sum", "average"):
         values = _summands(rank, salt, nranks, dtype)
         return values + 1j * _summands(rank, salt + 7, nranks, dtype) if dtype in COMPLEX else values
@@ -256,7 +264,9 @@ class Probe:
         brought, got = semantics.brought(rank, nranks, root), semantics.got(rank, nranks, root)
         self.start, end = self.offsets[brought.start], self.offsets[brought.stop]
         received = self.offsets[got.stop] - self.offsets[got.start]
-        self.recvbuf = backend.empty(count if in_place else received, dtype)
+        length = count if in_place else received
+        memory = backend.empty(length + GUARD, dtype)
+        self.recvbuf, self.guard = memory[:length], memory[length:]
         self.sendbuf = self.recvbuf if in_place else backend.empty(end - self.start, dtype)
         self.result = self.recvbuf[:received]
         self.result_start = self.offsets[got.start]
@@ -275,11 +285,11 @@ class Probe:
 
     def write_all(self, salt: int, rounding: bool = False) -> None:
         """Write the input, and -1 wherever else a result must come, so that what is not written shows."""
-        self.recvbuf[...] = POISON.get(self.dtype, -1)
+        self.recvbuf[...] = self.guard[...] = POISON.get(self.dtype, -1)
         self.write_input(salt, rounding)
 
     def check(self, salt: int, rounding: bool = False) -> Mismatch:
-        """Compare the result, and out of place the input too, with what they must be."""
+        """Compare the result, what lies behind it, and out of place the input too, with what they must be."""
         result = self.backend.to_host(self.result)
         if self.semantics.reduces:
             answer = reduced_answer(self.nranks, salt, rounding, self.op, self.dtype)
@@ -293,7 +303,9 @@ class Probe:
             own = Answer(self._table(self.rank, salt, rounding), None)
             changed = mismatches(self.backend.to_host(self.sendbuf), own, self.start)
             found = _both(found, changed._replace(first=changed.first and f"sendbuf changed: {changed.first}"))
-        return found
+        poison = Answer(np.full(GUARD, POISON.get(self.dtype, -1)).astype(numpy_dtype(self.dtype)), None)
+        beyond = mismatches(self.backend.to_host(self.guard), poison, 0)
+        return _both(found, beyond._replace(first=beyond.first and f"written behind recvbuf: {beyond.first}"))
 
     def _sources(self) -> list[tuple[slice, int, int]]:
         """Return for each part of a result that is not reduced whose input it is, and from which element on."""

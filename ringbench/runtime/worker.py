@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -28,8 +28,9 @@ from ringbench.runtime.timing import Contestant, clock_tick, nothing, run_rounds
 from ringbench.schedule.parameters import parse_groups
 from ringbench.schedule.registry import algorithm_named
 
-#: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong.
-FIRST, TIMED, LAST = 1, 2, 3
+#: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong. At the end
+#: there are two in a row, or what is wrong in every other call could be right in all that are checked.
+FIRST, TIMED, LAST, VERY_LAST = 1, 2, 3, 4
 
 SHORT_TICKS = 100
 
@@ -84,13 +85,14 @@ def measure(
     choose: Choose = choose_by_rule,
     ranks: Barrier | None = None,
     known: Mapping[tuple[int, bool], float] | None = None,
+    make_plan: Callable[..., Plan] | None = None,
 ) -> Iterator[Row]:
     """Measure every size and algorithm of the settings; yield the finished rows, the same on all ranks.
 
     A wrong result is a row that says so, a case that cannot run a row with a reason. Each size gets a share of what is
     left of the time budget by its need: by ``known`` seconds of each size and placement, else by its bytes. When the
     budget is used up, what remains gets one warm-up and the fewest samples. ``ranks`` aligns them (None: as the
-    settings say).
+    settings say); ``make_plan`` stands in for ``plan``, to try the checks on collectives that are broken.
     """
     ranks = alignment(comm, settings.sync) if ranks is None else ranks
     backend = backend_for(settings.device)
@@ -102,7 +104,7 @@ def measure(
         now = time.perf_counter()
         share = need[nbytes, in_place] / sum(need[group] for group in groups[done:])
         deadline = now + max(0.0, end - now) * share
-        group = _Group(ranks, settings, nbytes, in_place, backend, choose)
+        group = _Group(ranks, settings, nbytes, in_place, backend, choose, make_plan or plan)
         group.check_first()
         group.warm_up(1 if comm.bcast(now > end, root=0) else settings.warmup)
         group.sample(deadline, launch)
@@ -115,9 +117,16 @@ class _Group:
     """Measure all algorithms of one size and placement in turns."""
 
     def __init__(
-        self, ranks: Barrier, settings: Settings, nbytes: int, in_place: bool, backend: Backend, choose: Choose
+        self,
+        ranks: Barrier,
+        settings: Settings,
+        nbytes: int,
+        in_place: bool,
+        backend: Backend,
+        choose: Choose,
+        make_plan: Callable[..., Plan],
     ) -> None:
-        self.choose = choose
+        self.choose, self.make_plan = choose, make_plan
         self.ranks, self.comm = ranks, ranks.comm
         self.settings, self.nbytes, self.in_place = settings, nbytes, in_place
         self.rank, self.nranks = self.comm.Get_rank(), self.comm.Get_size()
@@ -154,7 +163,7 @@ class _Group:
         segment = DEFAULT_SEGMENT if self.settings.segment is None else self.settings.segment
         try:
             for probe in self.probes:
-                made = plan(
+                made = self.make_plan(
                     self.settings.collective,
                     name,
                     self.comm,
@@ -212,10 +221,11 @@ class _Group:
             cell.detail = cell.detail or f"check of rounding: the bits on rank {other} are not those on rank 0"
 
     def check_last(self) -> None:
-        """Run each algorithm once more, on data it has not seen."""
+        """Run each algorithm twice more, on data it has not seen."""
         for cell in self.live:
             for probe, ready in zip(self.probes, cell.plans, strict=True):
-                self._check(cell, probe, ready, LAST, rounding=False, what="last check")
+                for salt in (LAST, VERY_LAST):
+                    self._check(cell, probe, ready, salt, rounding=False, what="last check")
 
     def _check(self, cell: _Cell, probe: Probe, ready: Plan, salt: int, *, rounding: bool, what: str) -> None:
         probe.write_all(salt, rounding)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
@@ -211,6 +212,24 @@ def register(
         return generator
 
     return add
+
+
+@contextmanager
+def registered(added: Iterable[Algorithm]) -> Iterator[None]:
+    """Have algorithms in the registry for a while: broken ones, that are to run like any other.
+
+    Raises ValueError for a name that is taken.
+    """
+    names = {(algorithm.collective, algorithm.name): algorithm for algorithm in added}
+    for collective, name in names:
+        if name in RESERVED or (collective, name) in _ALGORITHMS:
+            raise ValueError(f"algorithm {name!r} of {collective} is taken")
+    _ALGORITHMS.update(names)
+    try:
+        yield
+    finally:
+        for key in names:
+            del _ALGORITHMS[key]
 
 
 def algorithms(collective: str | None = None) -> list[Algorithm]:

@@ -1,7 +1,8 @@
 """Run ringbench with something broken: ``commandline.py HOW [--call] RINGBENCH'S ARGUMENTS...``.
 
 HOW is ``flip:ALGORITHM:BYTES`` (one bit of the result of that algorithm at that size), ``schedule`` (registers broken
-schedules by name) or one of the ends of broken.py with a rank, as ``fail:1``, which comes in the middle of the ring.
+schedules by name), ``weaken:WHAT`` (the check itself) or one of the ends of broken.py with a rank, as ``fail:1``, which
+comes in the middle of the ring.
 It is started as ``python -m ringbench`` would be, or with ``--call`` as a caller of ``ringbench.cli.main``.
 """
 
@@ -22,6 +23,8 @@ def break_it(how: str) -> None:
     kind, _, rest = how.partition(":")
     if kind == "schedule":
         broken.register_schedules()
+    elif kind == "weaken":
+        broken.weaken(rest)
     elif kind == "flip":
         algorithm, _, nbytes = rest.partition(":")
         broken.spoil_plans(
