@@ -1,7 +1,8 @@
 """Run ringbench with something broken: ``commandline.py HOW [--call] RINGBENCH'S ARGUMENTS...``.
 
 HOW is ``flip:ALGORITHM:BYTES`` (one bit of the result of that algorithm at that size), ``schedule`` (registers broken
-schedules by name) or one of the ends of broken.py with a rank, as ``fail:1``, which comes in the middle of the ring.
+schedules by name) or one of the ends of broken.py with a rank, as ``fail:1``, which comes in the middle of the ring, at
+the first size or, as ``fail:1:4096``, at another.
 It is started as ``python -m ringbench`` would be, or with ``--call`` as a caller of ``ringbench.cli.main``.
 """
 
@@ -31,7 +32,12 @@ def break_it(how: str) -> None:
         )
     else:
         end = broken.at_call(MIDDLE, broken.ENDS[kind])
-        broken.spoil_plans(lambda name, rank, size: end if (name, rank) == ("ring", int(rest)) else None)
+        at, _, nbytes = rest.partition(":")
+        broken.spoil_plans(
+            lambda name, rank, size: (
+                end if (name, rank) == ("ring", int(at)) and (not nbytes or size == int(nbytes)) else None
+            )
+        )
 
 
 if __name__ == "__main__":
