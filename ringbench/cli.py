@@ -191,6 +191,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
         file = started.path if started else open_run(folder, first)
         holding = contextlib.ExitStack()
         holding.enter_context(sole_writer(file, {**first, "kind": "resume"} if started else None))
+        if started and started.torn:
+            say(f"ringbench: {file}: its last line was cut off, and is measured again")
     except (ValueError, LaunchError, OSError) as error:
         raise UsageError(_reason(error)) from None
 

@@ -113,6 +113,7 @@ def test_resume_measures_what_a_cut_file_lacks(mpi: Mpi, finished: tuple[Path, F
     assert any("partial" in line for line in torn.said), str(torn)
 
     said = sweep(mpi, tmp_path, "--resume", "--time-budget", "2s")
+    assert sum("last line was cut off" in line for line in said.said) == 1, str(said)
     check_lines(file)
     check_whole(read_run(file))
     assert file.read_bytes().startswith(b"".join(lines[: rows[-6]])), "what was measured before is not as it was"
