@@ -161,6 +161,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder for run.jsonl (default: none is written)")
     for hidden, kind in (
         ("append", Path),
+        ("append-at", int),
         ("cases-before", int),
         ("cases-total", int),
         ("budget-after", float),

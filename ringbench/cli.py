@@ -53,9 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be written must not fail once more at exit
         return 1
-    except KeyboardInterrupt:
-        say("ringbench: interrupted")
-        return 130
+    except (KeyboardInterrupt, _Terminated) as reason:
+        say(f"ringbench: {_word(reason)}")
+        return 130 if isinstance(reason, KeyboardInterrupt) else 1
     return status
 
 
@@ -133,10 +133,15 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
         launches = plan.launches if asked is None else asked
         ranks = getattr(arguments, "ranks", None)
         return SweepPlan(settings=settings, ranks=ranks or plan.ranks, launches=launches)
-    except OSError as error:
-        raise UsageError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    except (ValueError, OSError) as error:
+        raise UsageError(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, for a file its name first."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _default_algorithms(settings: Settings) -> tuple[str, ...]:
@@ -149,7 +154,11 @@ def _default_algorithms(settings: Settings) -> tuple[str, ...]:
 
 
 class _Terminated(BaseException):
-    """Report SIGTERM, as Slurm sends it before it ends a job."""
+    """Report SIGTERM, as Slurm sends it before it ends a job, or SIGHUP, as a terminal does that is closed."""
+
+
+def _word(reason: BaseException) -> str:
+    return "interrupted" if isinstance(reason, KeyboardInterrupt) else "terminated"
 
 
 def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
@@ -158,10 +167,11 @@ def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
 
 def _sweep(arguments: argparse.Namespace) -> int:
     from ringbench.launch.environment import inside_mpi_job
+    from ringbench.launch.hold import sole_writer
     from ringbench.launch.memory import available_bytes
     from ringbench.launch.mpirun import find_mpirun
     from ringbench.launch.process import LaunchError
-    from ringbench.launch.sweep import default_ranks, open_run, sole_writer, sweep
+    from ringbench.launch.sweep import default_ranks, open_run, sweep
 
     inside = inside_mpi_job(os.environ)
     if inside is not None:
@@ -179,13 +189,19 @@ def _sweep(arguments: argparse.Namespace) -> int:
             _check_resumed(started, plan.settings)
         first = provenance(plan.settings, ranks, launches=plan.launches, arguments=sys.argv[1:], environ=os.environ)
         file = started.path if started else open_run(folder, first)
+        holding = contextlib.ExitStack()
+        holding.enter_context(sole_writer(file, {**first, "kind": "resume"} if started else None))
+        if started and started.torn:
+            say(f"ringbench: {file}: its last line was cut off, and is measured again")
     except (ValueError, LaunchError, OSError) as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(_reason(error)) from None
 
-    signal.signal(signal.SIGTERM, _raise_terminated)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, _raise_terminated)
     say(f"ringbench: {memory}")
     try:
-        with sole_writer(file):
+        with holding:
             outcome = sweep(
                 plan.settings,
                 ranks,
@@ -200,11 +216,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
                 report=lambda text: say(f"ringbench: {text}"),
             )
     except (KeyboardInterrupt, _Terminated) as reason:
-        name = "interrupted" if isinstance(reason, KeyboardInterrupt) else "terminated"
-        say(f"ringbench: {name}; what was measured is in {file} (go on with --resume --out {folder})")
+        say(f"ringbench: {_word(reason)}; what was measured is in {file} (go on with --resume --out {folder})")
         return 1
     except (ValueError, OSError) as error:
-        say(f"ringbench: {error}")
+        say(f"ringbench: {_reason(error)}")
         return 1
     run = read_run(file)
     if not run.rows:
@@ -236,6 +251,14 @@ def _check_resumed(started: Run, settings: Settings) -> None:
     ):
         if name in before and before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
+    libraries = [str(job["mpi_library"]) for job in started.jobs if "mpi_library" in job]
+    if libraries:
+        from ringbench.runtime.world import library_name, library_version
+
+        library = library_name(library_version())
+        for other in libraries:
+            if other != library:  # rows of one run are compared with each other
+                raise ValueError(f"{started.path}: was measured with {other}; the MPI library here is {library}")
 
 
 def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> str:
@@ -265,6 +288,11 @@ def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> s
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from ringbench.launch.environment import launched
+    from ringbench.launch.process import end_with_parent
+
+    if launched(os.environ):
+        end_with_parent()
     settings, problem = None, None
     try:
         settings = _settings(arguments).settings
@@ -312,6 +340,7 @@ def _prepare(
     comm: Any, arguments: argparse.Namespace, settings: Settings | None, problem: str | None
 ) -> tuple[str | None, list[dict[str, Any]]]:
     """Check everything before the first measurement; return what is wrong, the same on all ranks, and the ranks."""
+    from ringbench.launch.hold import hold_for_job
     from ringbench.launch.memory import available_bytes
     from ringbench.launch.sweep import open_run
     from ringbench.runtime.arrays import backend_for
@@ -339,12 +368,15 @@ def _prepare(
         check_memory(comm, settings, available_bytes(), [rank["host"] for rank in ranks])
     except ValueError as error:
         return str(error), []
-    if comm.Get_rank() == 0 and arguments.out is not None:
+    if comm.Get_rank() == 0:
         try:
-            first = provenance(settings, [comm.Get_size()], arguments=sys.argv[1:], environ=os.environ)
-            arguments.append = open_run(arguments.out, first)
+            if arguments.out is not None:
+                first = provenance(settings, [comm.Get_size()], arguments=sys.argv[1:], environ=os.environ)
+                arguments.append = open_run(arguments.out, first)
+            if arguments.append is not None:
+                hold_for_job(arguments.append, arguments.append_at)  # until this process ends
         except (ValueError, OSError) as error:
-            problem = str(error)
+            problem = _reason(error)
     return comm.bcast(problem, root=0), ranks
 
 
@@ -373,7 +405,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     from ringbench.records.need import needs
     from ringbench.report.progress import Progress
     from ringbench.runtime.choices import choose_by_rule
-    from ringbench.runtime.ranks import placement_warnings, ring_edges_line
+    from ringbench.runtime.ranks import other_hosts, placement_warnings, ring_edges_line
     from ringbench.runtime.sync import alignment
     from ringbench.runtime.timing import clock_tick
     from ringbench.runtime.worker import measure
@@ -392,10 +424,13 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         if comm.Get_size() == 1 and file is None:
             say("ringbench: one rank alone; start it with mpirun -n 4 or srun -n 4 for more")
         if file is not None:
-            before = read_run(file).rows
-            known = {row.key for row in before}
-            alike = [row for row in before if row.nranks == comm.Get_size()]
+            before = read_run(file)
+            known = {row.key for row in before.rows}
+            alike = [row for row in before.rows if row.nranks == comm.Get_size()]
             seen = needs(alike, settings.precision, settings.max_samples)
+            elsewhere = other_hosts(before.jobs, [rank["host"] for rank in ranks])
+            if elsewhere is not None:
+                say(f"ringbench: {comm.Get_size()} rank{'s'[: comm.Get_size() > 1]}: {elsewhere}")
             job = {
                 "kind": "job",
                 "launch": arguments.launch or 0,

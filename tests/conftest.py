@@ -50,3 +50,14 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
         f"no Python with {flavour}: pip install {flavour} here or in {FOLDERS[flavour]}, "
         f"or name one in RINGBENCH_PYTHON_{flavour.upper()}"
     )
+
+
+@pytest.fixture
+def other(mpi: Mpi) -> Mpi:
+    """Return the environment of the other MPI library."""
+    (flavour,) = FOLDERS.keys() - {mpi.flavour}
+    for python in candidates(flavour):
+        mpirun = Path(python).parent / "mpirun"
+        if os.access(python, os.X_OK) and os.access(mpirun, os.X_OK):
+            return Mpi(flavour=flavour, python=python, mpirun=str(mpirun))
+    pytest.skip(f"no Python with {flavour} beside that with {mpi.flavour}")

@@ -695,11 +695,25 @@ def test_case_38_a_run_is_never_overwritten_but_gone_on_with(mpirun: str, capfd:
     assert (Path("r") / RUN_FILE).read_bytes().startswith(before)
 
 
-def test_a_run_may_be_named_by_its_file_to_go_on(mpirun: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_may_be_named_by_its_file_to_go_on(mpirun: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written("r", ROWS[:3], end=False)
+    monkeypatch.setattr("ringbench.runtime.world.library_version", lambda: f"{read_run('r').jobs[0]['mpi_library']},\n")
     assert main(["sweep", "--resume", "--out", f"r/{RUN_FILE}", "--mpirun", mpirun, "--warmup", "0"]) == 0
     assert len(read_run("r").rows) == 2 * 4
     assert (Path("r") / "table.md").exists()
+
+
+def test_a_run_does_not_go_on_with_another_mpi_library(
+    mpirun: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(written("r", ROWS[:3], end=False)) / RUN_FILE
+    before = file.read_bytes()
+    monkeypatch.setattr("ringbench.runtime.world.library_version", lambda: "MPICH Version:\t5.0.2\nmore")
+    assert main(["sweep", "--resume", "--out", "r", "--mpirun", mpirun]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("ringbench: r/run.jsonl: was measured with Open MPI v5.0.10")
+    assert line.endswith("the MPI library here is MPICH Version:\t5.0.2")
+    assert file.read_bytes() == before
 
 
 def test_a_run_that_does_not_say_what_it_measured_cannot_be_gone_on_with(

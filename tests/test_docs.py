@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -23,6 +24,7 @@ from ringbench.schedule.verify import verify
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ALGORITHMS = (ROOT / "ALGORITHMS.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+FAULTS = (ROOT / "FAULTS.md").read_text(encoding="utf-8")
 
 #: Commands that run elsewhere, and where: the test suite cannot start itself, and it has no Slurm.
 ELSEWHERE = {
@@ -140,6 +142,26 @@ def test_jobs_are_shell() -> None:
         pytest.skip("no shellcheck here; `make lint` brings it and runs it")
     scripts = [str(path) for path in [*(ROOT / "jobs").glob("*.sbatch"), ROOT / ".ci" / "run"]]
     assert subprocess.run([checker, *scripts], check=False).returncode == 0
+
+
+def tests_there_are() -> set[str]:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests").rglob("test_*.py")]
+    return {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_fault_names_tests_that_there_are() -> None:
+    assert "(FAULTS.md)" in README
+    rows = [line.strip("|").split("|") for line in FAULTS.splitlines() if line.startswith("|")]
+    assert rows[0] == [" fault ", " what happens ", " exit status ", " test "]
+    assert {len(row) for row in rows} == {4}
+    faults = [row for row in rows[2:] if row[1].strip()]  # the others are headings
+    assert len(faults) > 20
+    there = tests_there_are()
+    for fault, _, status, tests in faults:
+        assert re.match(r" \d", status), fault
+        names = re.findall(r"`(\w+)`", tests)
+        assert names, fault
+        assert set(names) <= there, fault
 
 
 if __name__ == "__main__":

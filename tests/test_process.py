@@ -195,6 +195,19 @@ def test_the_job_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     killed_sweep(job(tmp_path, "time.sleep(60)"), tmp_path, 1, ENV)
 
 
+def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
+    spin = "from ringbench.launch.process import end_with_parent\nend_with_parent()\nnote()\nwhile True: pass"
+    child = job(tmp_path, spin.replace("note()", "open(os.path.join(folder, 'ready'), 'w').close()"))
+    parent = subprocess.Popen(job(tmp_path, f"subprocess.run({child!r}, env={{**os.environ}})"), env=ENV)
+    try:
+        assert wait_for(lambda: (tmp_path / "ready").exists(), 30)
+        assert len(pids(tmp_path)) == 2
+    finally:
+        parent.kill()
+        parent.wait()
+    assert wait_for(lambda: not [pid for pid in pids(tmp_path) if alive(pid)], 5)
+
+
 SPIN = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n"
 
 

@@ -14,6 +14,7 @@ from ringbench.runtime.ranks import (  # noqa: E402
     COMMON,
     describe_rank,
     gather_ranks,
+    other_hosts,
     placement_warnings,
     ring_edges_line,
 )
@@ -156,3 +157,11 @@ def test_the_least_number_of_edges_is_the_number_of_nodes(hosts: str, count: int
 @pytest.mark.parametrize("hosts", ["a", "aaaa"])
 def test_one_node_has_none(hosts: str) -> None:
     assert edges(hosts) is None
+
+
+def test_rows_of_other_hosts_are_named() -> None:
+    jobs: list[dict[str, Any]] = [{"hosts": ["a", "a"]}, {"hosts": ["b", "b"]}, {"hosts": ["c"]}, {"nranks": 2}]
+    assert other_hosts(jobs, ["a", "a"]) == "measured on a, but earlier rows of this run on b"
+    assert other_hosts(jobs, ["d", "e"]) == "measured on d,e, but earlier rows of this run on a and b"
+    assert other_hosts(jobs[:1], ["a", "a"]) is None
+    assert other_hosts(jobs, ["d", "d", "d"]) is None  # no earlier row has three ranks

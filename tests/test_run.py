@@ -103,6 +103,43 @@ def test_a_repaired_file_takes_new_lines(tmp_path: Path) -> None:
     assert [one.algorithm for one in run.rows] == ["ring", "parameter_server"]
 
 
+def whole_rows(content: bytes) -> int:
+    return content.count(b"\n", content.index(b"\n") + 1) if b"\n" in content else 0
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0" * 4096], ids=["cut", "zeros"])
+def test_a_file_cut_at_any_byte_loses_no_whole_line(tmp_path: Path, tail: bytes) -> None:
+    """Zeros at the end are what a power failure leaves of blocks that were not yet written."""
+    rows = (row(), row("naive"))
+    file = written(tmp_path, *(one.to_json() for one in rows))
+    whole = file.read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in range(len(whole)):
+        file.write_bytes(whole[:cut] + tail)
+        if cut < first:
+            with pytest.raises(ValueError, match="not the file of a run"):
+                read_run(file)
+            with pytest.raises(ValueError, match="it has no whole line"):
+                repair(file)
+            assert file.read_bytes() == whole[:cut] + tail
+            continue
+        there = rows[: whole_rows(whole[:cut])]
+        assert read_run(file).rows == there
+        torn = not file.read_bytes().endswith(b"\n")
+        assert (read_run(file).torn, repair(file)) == (torn, torn)
+        for one in rows[len(there) :]:
+            append(file, one.to_json())
+        assert file.read_bytes() == whole
+
+
+def test_only_a_first_line_makes_a_file(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    file.unlink()  # in the middle of a sweep
+    with pytest.raises(FileNotFoundError, match=str(file)):
+        append(file, row().to_json())
+    assert not file.exists()
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
 def test_what_json_does_not_have_is_refused_before_it_is_written(tmp_path: Path, number: float) -> None:
     file = written(tmp_path)
@@ -165,7 +202,7 @@ def test_no_file_at_all(tmp_path: Path) -> None:
 
 def test_a_disk_that_takes_half_a_line_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringbench.records.run.os.write", lambda descriptor, line: len(line) // 2)
-    with pytest.raises(OSError, match="is the disk full"):
+    with pytest.raises(OSError, match=rf"is the disk full.*{RUN_FILE}"):
         append(tmp_path / RUN_FILE, PROVENANCE)
 
 

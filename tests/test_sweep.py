@@ -22,7 +22,6 @@ from ringbench.launch.sweep import (
     default_ranks,
     missing_sizes,
     open_run,
-    sole_writer,
     sweep,
 )
 from ringbench.records.row import Row
@@ -414,11 +413,3 @@ def test_rank_counts_that_the_machine_has(
 ) -> None:
     monkeypatch.setattr(module, "usable_cpus", lambda: (cpus, True))
     assert default_ranks(environ) == ranks
-
-
-def test_two_sweeps_never_write_one_file(tmp_path: Path) -> None:
-    file = open_run(tmp_path, {"kind": "provenance"})
-    with sole_writer(file), pytest.raises(ValueError, match="another sweep is at work on it"), sole_writer(file):
-        pass
-    with sole_writer(file):
-        pass

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -158,6 +160,26 @@ def _end_all(process: subprocess.Popen[Any], name: str, sessions: Set[int]) -> s
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     return set(members)
+
+
+def end_with_parent() -> None:
+    """Have this process killed when its parent ends: a rank whose mpirun was killed must not go on, nor wait for ever.
+
+    Neither library sees to it in every case. The parent is the process, not its thread, as with prctl(2), and the
+    waiting thread wakes for nothing else. Without pidfd_open(2) nothing is done.
+    """
+    try:
+        parent = os.pidfd_open(os.getppid())
+    except (AttributeError, OSError):
+        return
+
+    def wait() -> None:
+        events = select.poll()
+        events.register(parent, select.POLLIN)
+        events.poll()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True, name="end with parent").start()
 
 
 def _end_with(parent: int) -> None:

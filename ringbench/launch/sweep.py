@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,20 +50,6 @@ def open_run(folder: Path, provenance: Mapping[str, Any]) -> Path:
             file.unlink()
         raise
     return file
-
-
-@contextmanager
-def sole_writer(file: Path) -> Iterator[None]:
-    """Hold a run's file for one sweep; raise ValueError where another sweep holds it.
-
-    The lock is advisory, and ends with the process that holds it however that ends.
-    """
-    with open(file, "rb+") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{file}: another sweep is at work on it") from None
-        yield
 
 
 def missing_sizes(file: Path, settings: Settings, nranks: int, launch: int = 0) -> tuple[int, ...]:
@@ -121,6 +105,7 @@ def sweep(
             job = replace(settings, sizes=sizes, time_budget_s=budget)
             program = [python, *SAFE_PATH, "-m", "ringbench", "run", *job.arguments(), f"--append={file}"]
             program += [f"--launch={launch}"] if launch else []
+            program += [f"--append-at={file.stat().st_size}"]
             program += [f"--cases-before={sum(cases[:index])}", f"--cases-total={sum(cases)}"]
             program += [f"--budget-after={max(0.0, end - time.monotonic() - budget):.1f}"]
             limit = START_LIMIT_S + PATIENCE * budget if time_limit_s is None else time_limit_s
@@ -175,6 +160,8 @@ def start_job(
         return f"{nranks} ranks: {error}"
     if result.timed_out:
         return f"{nranks} ranks: ended after {limit:.0f} s, the time limit of a job"
+    if result.returncode < 0:
+        return f"{nranks} ranks: {mpirun.path} was killed by signal {-result.returncode}"
     if result.returncode:
         return f"{nranks} ranks: {mpirun.path} ended with status {result.returncode}"
     return None

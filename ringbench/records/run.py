@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -47,25 +48,33 @@ def encode(record: Mapping[str, Any]) -> bytes:
 def append(path: Path, record: Mapping[str, Any]) -> None:
     """Append one record to a run's file as one whole line, and have the disk take it.
 
-    One ``write`` to a file opened for appending: a killed writer leaves the line or nothing. Raises OSError where the
-    file cannot be written.
+    One ``write`` to a file opened for appending: a killed writer leaves the line or nothing. A first line makes the
+    file; any other has to find it, or a file removed in the middle would come back without its first line. Raises
+    OSError naming the file where it cannot be written.
     """
     line = encode(record)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    create = os.O_CREAT if record.get("kind") == "provenance" else 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | create, 0o644)
     try:
         written = os.write(descriptor, line)
         if written != len(line):
-            raise OSError(f"only {written} of {len(line)} bytes written; is the disk full?")
+            problem = f"only {written} of {len(line)} bytes written; is the disk full?"
+            raise OSError(errno.ENOSPC, problem, str(path))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def repair(path: Path) -> bool:
-    """Cut off a torn last line, so that the next one starts a line of its own; return whether there was one."""
+    """Cut off a torn last line, so that the next one starts a line of its own; return whether there was one.
+
+    Raises ValueError where not even the first line is whole: that is no run.
+    """
     with open(path, "rb+") as stream:
         content = stream.read()
         whole = content.rfind(b"\n") + 1
+        if whole == 0:
+            raise ValueError(f"{path}: not the file of a run: it has no whole line")
         if whole == len(content):
             return False
         stream.truncate(whole)

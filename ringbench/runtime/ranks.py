@@ -12,6 +12,8 @@ import mpi4py
 import numpy as np
 from mpi4py import MPI
 
+from ringbench.runtime.world import library_name
+
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 #: What must be the same on all ranks.
@@ -22,7 +24,7 @@ def describe_rank(version: str) -> dict[str, Any]:
     """Return what this rank knows of itself: versions, host, process, the cores it may run on."""
     return {
         "ringbench": version,
-        "mpi_library": MPI.Get_library_version().split("\n")[0].strip("\0 ").rstrip(","),
+        "mpi_library": library_name(MPI.Get_library_version()),
         "mpi_standard": ".".join(map(str, MPI.Get_version())),
         "mpi4py": mpi4py.__version__,
         "numpy": np.__version__,
@@ -91,6 +93,15 @@ def _crowded(masks: Sequence[frozenset[int]]) -> tuple[int, list[int]] | None:
             taker = seeker[free]
             owner[free], own[taker], free = taker, free, own.get(taker)
     return None
+
+
+def other_hosts(jobs: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> str | None:
+    """Return a line where earlier jobs of a run had as many ranks on other hosts, whose rows stand beside these."""
+    others = {tuple(job.get("hosts", ())) for job in jobs} - {tuple(hosts)}
+    there = sorted({",".join(dict.fromkeys(names)) for names in others if len(names) == len(hosts)})
+    if not there:
+        return None
+    return f"measured on {','.join(dict.fromkeys(hosts))}, but earlier rows of this run on {' and '.join(there)}"
 
 
 def ring_edges_line(ranks: Sequence[Mapping[str, Any]]) -> str | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from conftest import ROOT, Mpi
 
@@ -114,3 +117,26 @@ def start(
     cpus, whole = (1, False) if prefix else usable_cpus()
     line = command(launcher(mpi.mpirun), nranks, [mpi.python, first, *program[1:]], cpus=cpus, bind=whole)
     return run([*prefix, *line], env=environment(mpi) if env is None else env, status=status, limit_s=limit_s)
+
+
+def sweep(mpi: Mpi, out: Path, *arguments: str, **more: Any) -> Finished:
+    """Run ``ringbench sweep``, without mpirun, into a folder; see ``run``."""
+    more.setdefault("env", environment(mpi))
+    return run([mpi.python, "-m", "ringbench", "sweep", *arguments, "--out", str(out)], **more)
+
+
+def breaking(mpi: Mpi, folder: Path, hows: Mapping[int, str]) -> str:
+    """Write an mpirun that breaks the jobs of some numbers of ranks, each as commandline.py says; return its path."""
+    script = folder / "mpirun"
+    broken = ",".join(f"{nranks}={how}" for nranks, how in hows.items())
+    words = [sys.executable, str(PROGRAMS / "breaking_mpirun.py"), mpi.mpirun, broken]
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def check_lines(file: Path) -> list[dict[str, Any]]:
+    """Check that a file holds whole lines of JSON only, and return them."""
+    content = file.read_text(encoding="ascii")
+    assert content.endswith("\n")
+    return [json.loads(line) for line in content.splitlines()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FOLDERS, Mpi, candidates
+from conftest import Mpi
 from harness import Finished, environment, run, start
 
 from ringbench.launch.mpirun import usable_cpus
@@ -41,17 +41,6 @@ def parsed(text: str) -> list[dict[str, Any]]:
     assert isinstance(rows, list)
     assert all(isinstance(row, dict) for row in rows)
     return rows
-
-
-@pytest.fixture
-def other(mpi: Mpi) -> Mpi:
-    """Return the environment of the other MPI library."""
-    (flavour,) = FOLDERS.keys() - {mpi.flavour}
-    for python in candidates(flavour):
-        mpirun = Path(python).parent / "mpirun"
-        if os.access(python, os.X_OK) and os.access(mpirun, os.X_OK):
-            return Mpi(flavour=flavour, python=python, mpirun=str(mpirun))
-    pytest.skip(f"no Python with {flavour} beside that with {mpi.flavour}")
 
 
 # CASE 29: the wrong launcher.

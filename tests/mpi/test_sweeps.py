@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
-import sys
 import threading
 import time
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Mpi
-from harness import PROGRAMS, Finished, environment, run
+from harness import Finished, breaking, check_lines, environment, run, sweep
 
 from ringbench.launch.mpirun import usable_cpus
 from ringbench.records.run import RUN_FILE, Run, read_run
@@ -27,20 +24,6 @@ SIZES = (8, 512, 4096)
 RANKS = (1, 2, 3)
 SWEEP = ("--ranks", "1,2,3", "--sizes", "8,512,4KiB", "--algorithms", ",".join(NAMES))
 QUICK = ("--max-samples", "8", "--warmup", "1", "--time-budget", "3s")
-
-
-def sweep(mpi: Mpi, out: Path, *arguments: str, **more: Any) -> Finished:
-    line = [mpi.python, "-m", "ringbench", "sweep", *arguments, "--out", str(out)]
-    return run(line, env=environment(mpi), **more)
-
-
-def breaking(mpi: Mpi, folder: Path, nranks: int, how: str) -> str:
-    """Write an mpirun that breaks the job of so many ranks; return its path."""
-    script = folder / "mpirun"
-    words = [sys.executable, str(PROGRAMS / "breaking_mpirun.py"), mpi.mpirun, str(nranks), how]
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-    script.chmod(0o755)
-    return str(script)
 
 
 def check_whole(done: Run) -> None:
@@ -56,13 +39,6 @@ def check_whole(done: Run) -> None:
         assert row.identical_bits is True or row.algorithm == "mpi", row
     assert done.status == "complete"
     assert not done.torn
-
-
-def check_lines(file: Path) -> list[dict[str, Any]]:
-    """Check that a file holds whole lines of JSON only, and return them."""
-    content = file.read_text(encoding="ascii")
-    assert content.endswith("\n")
-    return [json.loads(line) for line in content.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +113,7 @@ def test_resume_measures_what_a_cut_file_lacks(mpi: Mpi, finished: tuple[Path, F
     assert any("partial" in line for line in torn.said), str(torn)
 
     said = sweep(mpi, tmp_path, "--resume", "--time-budget", "2s")
+    assert sum("last line was cut off" in line for line in said.said) == 1, str(said)
     check_lines(file)
     check_whole(read_run(file))
     assert file.read_bytes().startswith(b"".join(lines[: rows[-6]])), "what was measured before is not as it was"
@@ -162,7 +139,7 @@ def test_a_run_is_not_written_over(mpi: Mpi, finished: tuple[Path, Finished]) ->
 
 def test_a_job_that_hangs_is_ended_at_its_limit_and_the_others_go_on(mpi: Mpi, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    mpirun = breaking(mpi, tmp_path, 2, "hang:1")
+    mpirun = breaking(mpi, tmp_path, {2: "hang:1"})
     options = ("--ranks", "2,3", "--sizes", "8,512", "--mpirun", mpirun, "--job-limit", "8s")
     said = sweep(mpi, out, *options, *QUICK, status=1, limit_s=60)
     (line,) = [line for line in said.said if line.startswith("ringbench: 2 ranks: ended")]
@@ -181,7 +158,7 @@ def test_a_job_that_hangs_is_ended_at_its_limit_and_the_others_go_on(mpi: Mpi, t
 @pytest.mark.parametrize("how", ["fail", "vanish"])
 def test_a_job_in_which_a_rank_ends_fails_the_sweep(mpi: Mpi, tmp_path: Path, how: str) -> None:
     out = tmp_path / "run"
-    mpirun = breaking(mpi, tmp_path, 2, f"{how}:0")
+    mpirun = breaking(mpi, tmp_path, {2: f"{how}:0"})
     options = ("--ranks", "1,2", "--sizes", "8,512", "--mpirun", mpirun)
     said = sweep(mpi, out, *options, *QUICK, status=1)
     (line,) = [line for line in said.said if line.startswith("ringbench: 2 ranks: ") and "status" in line]
@@ -195,7 +172,7 @@ def test_a_job_in_which_a_rank_ends_fails_the_sweep(mpi: Mpi, tmp_path: Path, ho
 
 def test_a_wrong_result_fails_the_sweep(mpi: Mpi, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    mpirun = breaking(mpi, tmp_path, 2, "flip:mpi:512")
+    mpirun = breaking(mpi, tmp_path, {2: "flip:mpi:512"})
     options = ("--ranks", "2", "--sizes", "8,512,4KiB", "--mpirun", mpirun)
     said = sweep(mpi, out, *options, *QUICK, status=1)
     assert "FAIL" in said.stdout, str(said)

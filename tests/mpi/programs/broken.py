@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,12 +171,80 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def break_segment() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def break_bus() -> None:
+    """End as a rank does for which /dev/shm has no page left."""
+    os.kill(os.getpid(), signal.SIGBUS)
+
+
 def hang() -> None:
     while True:
         time.sleep(1)
 
 
-ENDS = {"fail": fail, "leave": leave, "vanish": vanish, "die": die, "hang": hang}
+def fill_disk() -> None:
+    """Leave the run's file room for half a line; Python ignores SIGXFSZ, and a write then writes what fits."""
+    (file,) = (word.partition("=")[2] for word in sys.argv if word.startswith("--append="))
+    room = os.stat(file).st_size + 100
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def remove_file() -> None:
+    (file,) = (word.partition("=")[2] for word in sys.argv if word.startswith("--append="))
+    os.unlink(file)
+
+
+def remove_folder() -> None:
+    (file,) = (word.partition("=")[2] for word in sys.argv if word.startswith("--append="))
+    shutil.rmtree(os.path.dirname(file))
+
+
+def ancestors() -> list[int]:
+    """Return the processes from the sweep down to the parent of this rank: sweep, mpirun, maybe mpirun's own."""
+    found, pid = [], os.getppid()
+    while pid > 1:
+        found.insert(0, pid)
+        if b"\0sweep\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return found
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    raise AssertionError("no sweep above this rank")
+
+
+def send(number: signal.Signals, who: slice) -> Callable[[], None]:
+    """Return what sends a signal to some of the processes above this rank, and then waits to be ended."""
+
+    def end() -> None:
+        for pid in ancestors()[who]:
+            os.kill(pid, number)
+        time.sleep(60)
+
+    return end
+
+
+SWEEP, MPIRUN, BOTH, ALL = slice(0, 1), slice(1, 2), slice(0, 2), slice(None)
+
+ENDS = {
+    "fail": fail,
+    "leave": leave,
+    "vanish": vanish,
+    "die": die,
+    "segment": break_segment,
+    "bus": break_bus,
+    "hang": hang,
+    "full": fill_disk,
+    "no_file": remove_file,
+    "no_folder": remove_folder,
+    "terminate": send(signal.SIGTERM, SWEEP),
+    "interrupt": send(signal.SIGINT, SWEEP),
+    "hang_up": send(signal.SIGHUP, SWEEP),
+    "kill_sweep": send(signal.SIGKILL, SWEEP),
+    "kill_mpirun": send(signal.SIGKILL, MPIRUN),
+    "kill_both": send(signal.SIGKILL, BOTH),
+    "kill_all": send(signal.SIGKILL, ALL),
+}
 
 
 def at_call(number: int, end: Callable[[], None]) -> Callable[[Any, Any, int], None]:

@@ -2,7 +2,7 @@
 
 HOW is ``flip:ALGORITHM:BYTES`` (one bit of the result of that algorithm at that size), ``schedule`` (registers broken
 schedules by name), ``weaken:WHAT`` (the check itself) or one of the ends of broken.py with a rank, as ``fail:1``, which
-comes in the middle of the ring.
+comes in the middle of the ring, at the first size or, as ``fail:1:4096``, at another.
 It is started as ``python -m ringbench`` would be, or with ``--call`` as a caller of ``ringbench.cli.main``.
 """
 
@@ -34,7 +34,12 @@ def break_it(how: str) -> None:
         )
     else:
         end = broken.at_call(MIDDLE, broken.ENDS[kind])
-        broken.spoil_plans(lambda name, rank, size: end if (name, rank) == ("ring", int(rest)) else None)
+        at, _, nbytes = rest.partition(":")
+        broken.spoil_plans(
+            lambda name, rank, size: (
+                end if (name, rank) == ("ring", int(at)) and (not nbytes or size == int(nbytes)) else None
+            )
+        )
 
 
 if __name__ == "__main__":
