@@ -110,6 +110,17 @@ def inside_mpi_job(environ: Mapping[str, str]) -> str | None:
     return f"{found.variable}={found.size}: this is already a rank of a job that {found.launcher} started"
 
 
+def library_name(library: str) -> str:
+    """Return the short name, with version, in the text of ``MPI_Get_library_version``."""
+    return " ".join(library.strip().partition("\n")[0].partition(",")[0].split())
+
+
+def is_openmpi(library: str) -> bool:
+    """Say whether a library is started by Open MPI's mpirun; everything that hydra starts descends from MPICH."""
+    name = library_name(library)
+    return name.startswith("Open MPI") or "Spectrum MPI" in name  # IBM's is an Open MPI with its own name
+
+
 def check_library(environ: Mapping[str, str], library: str) -> str | None:
     """Return what is wrong with an MPI library under this launcher, None where they go together.
 
@@ -120,9 +131,8 @@ def check_library(environ: Mapping[str, str], library: str) -> str | None:
     found = launched(environ)
     if found is None or found.launcher == SRUN:
         return None
-    # IBM Spectrum MPI is an Open MPI with its own name; everything hydra starts descends from MPICH.
-    name = " ".join(library.strip().partition("\n")[0].partition(",")[0].split())
-    of_openmpi = name.startswith("Open MPI") or "Spectrum MPI" in name
+    name = library_name(library)
+    of_openmpi = is_openmpi(library)
     if of_openmpi == (found.launcher == OPENMPI) or (not of_openmpi and environ.get("MPIR_CVAR_PMI_VERSION")):
         return None
     return (
