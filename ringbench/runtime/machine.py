@@ -154,7 +154,7 @@ def worked_s(root: str | Path, cores: Collection[int]) -> float | None:
     wanted = {f"cpu{core}" for core in cores}
     ticks, seen = 0, set()
     for line in lines(Path(root) / "proc/stat"):
-        name, *words = line.split()
+        name, *words = line.split() or [""]
         if name in wanted and len(words) >= 8 and all(word.isdecimal() for word in words[:8]):
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, words[:8])
             ticks += user + nice + system + irq + softirq + steal
