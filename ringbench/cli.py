@@ -657,7 +657,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from ringbench.launch.process import LaunchError
     from ringbench.launch.sweep import default_ranks
     from ringbench.report.doctor import launcher_check, library_check, machine_checks, placement_check, render_checks
-    from ringbench.runtime.machine import WARN, judge, read_machine, watch_others
+    from ringbench.runtime.load import watch_others
+    from ringbench.runtime.machine import WARN, judge, read_machine
     from ringbench.runtime.peek import try_by_child
     from ringbench.runtime.world import library_version
 

@@ -110,7 +110,7 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         }
         machine = Machine(host="a", cores=(0, 1), **well | facts)
         monkeypatch.setattr("ringbench.runtime.machine.read_machine", lambda **given: machine)
-        monkeypatch.setattr("ringbench.runtime.machine.watch_others", lambda *given: 0.0)
+        monkeypatch.setattr("ringbench.runtime.load.watch_others", lambda *given: 0.0)
         monkeypatch.setattr("ringbench.runtime.world.library_version", lambda: LIBRARY)
         monkeypatch.setattr("ringbench.launch.mpirun.find_mpirun", lambda environ: OPENMPI)
         monkeypatch.setattr("ringbench.launch.mpirun.usable_cpus", lambda: (2, True))

@@ -16,6 +16,8 @@ from conftest import ROOT
 
 from ringbench.records.guards import GUARDS
 from ringbench.records.kernel import lines, number
+from ringbench.records.libraries import tuning
+from ringbench.runtime.load import others_cpus, watch_others, worked_s
 from ringbench.runtime.machine import (
     OK,
     SHM_NBYTES,
@@ -25,11 +27,7 @@ from ringbench.runtime.machine import (
     Machine,
     judge,
     machine_warnings,
-    others_cpus,
     read_machine,
-    tuning,
-    watch_others,
-    worked_s,
 )
 from ringbench.runtime.peek import read_memory, try_by_child
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ringbench.records.libraries import is_openmpi, library_name
+
 OPENMPI, HYDRA, SRUN = "Open MPI's mpirun", "MPICH's mpirun (hydra)", "srun"
 
 #: Slurm numbers the steps that are no srun from here on: interactive, batch, extern, pending (slurm.h, SLURM_*_STEP).
@@ -108,17 +110,6 @@ def inside_mpi_job(environ: Mapping[str, str]) -> str | None:
     if found is None or (found.launcher == SRUN and found.size <= 1):
         return None
     return f"{found.variable}={found.size}: this is already a rank of a job that {found.launcher} started"
-
-
-def library_name(library: str) -> str:
-    """Return the short name, with version, in the text of ``MPI_Get_library_version``."""
-    return " ".join(library.strip().partition("\n")[0].partition(",")[0].split())
-
-
-def is_openmpi(library: str) -> bool:
-    """Say whether a library is started by Open MPI's mpirun; everything that hydra starts descends from MPICH."""
-    name = library_name(library)
-    return name.startswith("Open MPI") or "Spectrum MPI" in name  # IBM's is an Open MPI with its own name
 
 
 def check_library(environ: Mapping[str, str], library: str) -> str | None:

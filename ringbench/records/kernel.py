@@ -10,7 +10,7 @@ def lines(path: Path) -> list[str]:
     """Return the lines of a file, none where it cannot be read."""
     try:
         return path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):  # bytes that are no text, and names that are none
         return []
 
 

@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from ringbench.launch.environment import is_openmpi, library_name
 from ringbench.launch.mpirun import Mpirun
 from ringbench.launch.process import LaunchError
 from ringbench.records.guards import GUARDS
+from ringbench.records.libraries import is_openmpi, library_name
 from ringbench.runtime.machine import OK, UNKNOWN, WARN, Finding
 
 WIDTH = 100

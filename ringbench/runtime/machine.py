@@ -7,8 +7,6 @@ cannot be read is unknown, and no warning.
 from __future__ import annotations
 
 import os
-import re
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +15,7 @@ from typing import Any
 
 from ringbench.records.guards import GUARDS
 from ringbench.records.kernel import control_groups, lines, number
-
-#: How long the load of others is watched, in seconds: 20 ticks of the kernel's accounting.
-WATCHED_S = 0.2
+from ringbench.records.libraries import network_choices, tuning
 
 #: Others may use so much of one core, and of every core, before it counts: the accounting knows whole ticks only.
 SPARE_CPUS, SPARE_SHARE = 0.25, 0.005
@@ -75,7 +71,7 @@ def read_machine(
     """Return the facts of this node for ranks on ``cores``; ``root`` holds proc, sys and dev."""
     root = Path(root)
     unknown: dict[str, str] = {}
-    if not any(folder.exists() for _, folder in control_groups(root, "cpu")):
+    if not any(os.path.exists(folder) for _, folder in control_groups(root, "cpu")):
         unknown["cpu quota"] = "no control group of this process can be read"
     if others_cpus is None:
         unknown["busy"] = "/proc/stat does not tell how long these cores worked"
@@ -141,40 +137,6 @@ def machine_warnings(judged: Sequence[tuple[str, Sequence[Finding]]]) -> tuple[t
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         told.append(f"{host}{more}: {text}; {GUARDS[name].advice}")
     return tuple(name for name in GUARDS if name in raised), told
-
-
-# What others do to the cores.
-
-
-def worked_s(root: str | Path, cores: Collection[int]) -> float | None:
-    """Return for how many seconds these cores have worked since the machine started, None where that is not told.
-
-    What a hypervisor gave to other guests (steal) counts; waiting for disks does not. proc_stat(5).
-    """
-    wanted = {f"cpu{core}" for core in cores}
-    ticks, seen = 0, set()
-    for line in lines(Path(root) / "proc/stat"):
-        name, *words = line.split() or [""]
-        if name in wanted and len(words) >= 8 and all(word.isdecimal() for word in words[:8]):
-            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, words[:8])
-            ticks += user + nice + system + irq + softirq + steal
-            seen.add(name)
-    return ticks / os.sysconf("SC_CLK_TCK") if wanted and seen == wanted else None
-
-
-def others_cpus(before_s: float | None, after_s: float | None, own_s: float, passed_s: float) -> float | None:
-    """Return how many cores' worth of time others used while ``own_s`` was this job's share, None where not known."""
-    if before_s is None or after_s is None or passed_s <= 0:
-        return None
-    return round(max(0.0, after_s - before_s - own_s) / passed_s, 3)
-
-
-def watch_others(root: str | Path, cores: Collection[int], seconds: float = WATCHED_S) -> float | None:
-    """Sleep, and return how many cores' worth of time all but this process used of these cores meanwhile."""
-    own, start, before = time.process_time(), time.monotonic(), worked_s(root, cores)
-    time.sleep(seconds)
-    after, passed = worked_s(root, cores), time.monotonic() - start
-    return others_cpus(before, after, time.process_time() - own, passed)
 
 
 def _judge_busy(machine: Machine, nranks: int) -> tuple[str, str]:
@@ -251,28 +213,6 @@ def _judge_cma(machine: Machine, nranks: int) -> tuple[str, str]:
 
 # What the MPI library is told.
 
-_COLLECTIVE = r"(ALLREDUCE|ALLGATHERV?|ALLTOALL[VW]?|REDUCE|REDUCE_SCATTER(_BLOCK)?|BCAST|BARRIER)"
-
-#: Settings that choose a library's algorithms, by what the library's name for itself holds.
-_TUNING = {
-    "Open MPI": re.compile(r"OMPI_MCA_coll(_(?!.*verbose).*)?|(OMPI_MCA_)?UCC_.*TUNE"),
-    "": re.compile(
-        rf"(MPIR_CVAR|MPIR_PARAM|MPICH|MV2|MVP)_(.*ALGORITHM.*|(.*_)?(COLL|{_COLLECTIVE})(_.*)?)"
-        r"|I_MPI_(ADJUST|COLL|TUNING)_.*"
-    ),
-}
-_DEFAULTS = frozenset({"", "0", "auto", "ignore", "default"})
-
-
-def tuning(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables, with their values, that choose an MPI library's algorithms; defaults do not count."""
-    return tuple(
-        f"{name}={value}"
-        for name, value in sorted(environ.items())
-        if any(pattern.fullmatch(name) for pattern in _TUNING.values())
-        and not (name.lower().endswith("algorithm") and value.strip().lower() in _DEFAULTS)
-    )
-
 
 def _tuned_by_file(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield what the user's file of Open MPI's parameters says of collectives, named as a variable would be."""
@@ -284,22 +224,11 @@ def _tuned_by_file(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _judge_tuning(machine: Machine, library: str | None) -> tuple[str, str]:
-    own = [text for text in machine.tuned if library is None or _belongs(text, library)]
+    own = [text for text in machine.tuned if tuning(dict([text.split("=", 1)]), library)]
     return (WARN, f"set for collectives: {', '.join(own)}") if own else (OK, "nothing chooses the library's algorithms")
 
 
-def _belongs(text: str, library: str) -> bool:
-    of_openmpi = _TUNING["Open MPI"].fullmatch(text.partition("=")[0]) is not None
-    return of_openmpi == ("Open MPI" in library or "Spectrum MPI" in library)
-
-
 # Networks.
-
-_NETWORK = re.compile(
-    r"OMPI_MCA_(btl_tcp_if_(include|exclude)|btl|mtl|pml_ucx_(tls|devices))|UCX_(NET_DEVICES|TLS)"
-    r"|FI_(PROVIDER|TCP_IFACE|SOCKETS_IFACE|OPX_.*|CXI_.*)|MPIR_CVAR_(CH4_OFI_.*|OFI_.*|NEMESIS_TCP_NETWORK_IFACE)"
-    r"|MPICH_(INTERFACE_HOSTNAME|OFI_NIC_.*)|I_MPI_OFI_PROVIDER"
-)
 
 
 def _interfaces(root: Path) -> tuple[str, ...] | None:
@@ -328,7 +257,7 @@ def _fabric(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
             found += sorted(path.name for path in (root / "sys/class" / kind).iterdir())
         except OSError:
             continue
-    return (*found, *sorted(name for name in environ if _NETWORK.fullmatch(name)))
+    return (*found, *network_choices(environ))
 
 
 def _judge_interfaces(machine: Machine, nnodes: int) -> tuple[str, str]:

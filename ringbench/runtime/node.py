@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringbench.runtime.machine import WATCHED_S, Machine, judge, machine_warnings, others_cpus, read_machine, worked_s
+from ringbench.runtime.load import WATCHED_S, others_cpus, worked_s
+from ringbench.runtime.machine import Machine, judge, machine_warnings, read_machine
 from ringbench.runtime.peek import read_memory
 
 #: Ranks sleep so much longer than the one that watches, so that none of them wakes up before it has looked.
