@@ -95,7 +95,7 @@ def render_warnings(format: str) -> str:
     if format == "markdown":
         lines = ["| letter | warning | looks at | means | what to do |", "|---|---|---|---|---|"]
         for guard in GUARDS.values():
-            lines.append(f"| {guard.letter} | {guard.name} | {guard.about} | {guard.meaning} | {_code(guard.advice)} |")
+            lines.append(f"| {guard.letter} | {guard.name} | {guard.about} | {guard.meaning} | {guard.advice} |")
         return "\n".join(lines) + "\n"
     lines = []
     for guard in GUARDS.values():
@@ -106,11 +106,6 @@ def render_warnings(format: str) -> str:
 
 def _warned(name: str, finding: str) -> Check:
     return Check(check="placement", state=WARN, finding=f"{name}: {finding}", advice=GUARDS[name].advice)
-
-
-def _code(text: str) -> str:
-    """Keep Markdown from reading two hyphens as a dash."""
-    return text.replace("--", "\\-\\-")
 
 
 def _count(count: int, noun: str) -> str:
