@@ -21,7 +21,7 @@ lint: .venv/ready-dev
 	.venv/bin/mypy
 	.venv/bin/shellcheck jobs/*.sbatch .ci/run
 
-# The tables in README.md and ALGORITHMS.md are the output of the commands above them.
+# The tables in README.md, ALGORITHMS.md and WARNINGS.md are the output of the commands above them.
 docs: .venv/ready-test
 	.venv/bin/python tests/test_docs.py
 

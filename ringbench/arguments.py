@@ -57,6 +57,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _positive(text: str) -> int:
+    if _count(text) < 1:
+        raise ValueError(f"{text}: at least 1 is needed")
+    return int(text)
+
+
 def _groups(text: str) -> str:
     parse_groups(text)
     return text
@@ -184,7 +190,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     _add_format(sub)
     sub = command("fit", "fit latency and inverse bandwidth to a run", "ringbench fit results/laptop")
     sub.add_argument("runs", nargs="+", metavar="RUN", help="a run.jsonl or its folder")
-    sub.add_argument("--include-oversubscribed", action="store_true", help="fit rows with more ranks than cores too")
+    sub.add_argument("--include-oversubscribed", action="store_true", help="fit rows whose ranks share cores too")
     _add_format(sub)
     sub = command("verify", "prove every algorithm's schedule, without MPI", "ringbench verify --max-ranks 16")
     sub.add_argument("--max-ranks", type=_checked(_count), metavar="N", help="for 1..N ranks (default 64)")
@@ -199,6 +205,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     group.add_argument("--format", choices=("text", "json"), help="of the result on stdout (default text)")
     sub.add_argument("--append", type=Path, help=argparse.SUPPRESS)
     sub = command("list", "show the collectives and their algorithms", "ringbench list --format json")
+    sub.add_argument("--warnings", action="store_true", help="show the warnings instead: letters, meaning, advice")
     sub.add_argument("--format", choices=("text", "markdown", "json"), default="text")
     sub = command("draw", "show a schedule: who sends what when", DRAW_EXAMPLE)
     sub.add_argument("collective", metavar="COLLECTIVE")
@@ -206,6 +213,10 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("-n", "--ranks", type=_checked(_count), default=4, metavar="N", help="number of ranks (default 4)")
     sub.add_argument("--svg", type=Path, metavar="FILE", help="write a picture too")
     _add_arguments(sub.add_argument, drawn=True)
+    sub = command("doctor", "say what on this machine will spoil the numbers", "ringbench doctor --ranks 4")
+    sub.epilog = f"Exit status: 0 where nothing does, 1 where something does, 2 for wrong usage. {sub.epilog}"
+    sub.add_argument("--ranks", type=_checked(_positive), metavar="N", help="to be started (default: as many as cores)")
+    sub.add_argument("--format", choices=("text", "json"), default="text", help="of the result (default text)")
     return parser
 
 

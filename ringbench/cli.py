@@ -6,12 +6,13 @@ import argparse
 import contextlib
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -405,6 +406,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     from ringbench.records.need import needs
     from ringbench.report.progress import Progress
     from ringbench.runtime.choices import choose_by_rule
+    from ringbench.runtime.node import gather_machines, judge_machines
     from ringbench.runtime.ranks import other_hosts, placement_warnings, ring_edges_line
     from ringbench.runtime.sync import alignment
     from ringbench.runtime.timing import clock_tick
@@ -412,14 +414,17 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     from ringbench.runtime.world import thread_level
 
     first = comm.Get_rank() == 0
-    warnings, lines = placement_warnings(ranks)
+    placed, lines = placement_warnings(ranks)
+    machines = gather_machines(comm, ranks, os.environ)
+    spoiled, machine_lines = judge_machines(machines, ranks)
+    warnings = placed + spoiled
     file: Path | None = arguments.append
     known: set[tuple[Any, ...]] = set()
     seen: dict[tuple[int, bool], float] = {}
     aligned = alignment(comm, settings.sync)
     clocks = aligned.describe()
     if first:
-        for line in [*lines, *filter(None, [ring_edges_line(ranks)])]:
+        for line in [*lines, *machine_lines, *filter(None, [ring_edges_line(ranks)])]:
             say(f"ringbench: {comm.Get_size()} rank{'s'[: comm.Get_size() > 1]}: {line}")
         if comm.Get_size() == 1 and file is None:
             say("ringbench: one rank alone; start it with mpirun -n 4 or srun -n 4 for more")
@@ -442,6 +447,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
                 "clock_tick_s": clock_tick(),
                 "clocks": clocks,
                 "ranks": ranks,
+                "machines": [asdict(machine) for machine in machines],
             }
             _write(file, job)
     rows: list[Row] = []
@@ -732,8 +738,12 @@ def _words(arguments: Sequence[tuple[str, Any]]) -> str:
 
 def _list(arguments: argparse.Namespace) -> int:
     from ringbench.report.algorithms import render_algorithms
+    from ringbench.report.doctor import render_warnings
     from ringbench.schedule.registry import algorithms
 
+    if arguments.warnings:
+        sys.stdout.write(render_warnings(arguments.format))
+        return 0
     __import__("ringbench.collectives")
     sys.stdout.write(render_algorithms(algorithms(), arguments.format))
     return 0
@@ -769,6 +779,54 @@ def _draw(arguments: argparse.Namespace) -> int:
     return 0
 
 
+# The machine.
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from ringbench.launch.environment import inside_mpi_job, node_count
+    from ringbench.launch.mpirun import Mpirun, find_mpirun, usable_cpus
+    from ringbench.launch.process import LaunchError
+    from ringbench.launch.sweep import default_ranks
+    from ringbench.report.doctor import launcher_check, library_check, machine_checks, placement_check, render_checks
+    from ringbench.runtime.load import watch_others
+    from ringbench.runtime.machine import WARN, judge, read_machine
+    from ringbench.runtime.peek import try_by_child
+    from ringbench.runtime.world import library_version
+
+    inside = inside_mpi_job(os.environ)
+    if inside is not None:
+        raise UsageError(f"doctor looks at a machine before a job, but {inside}")
+    nranks = arguments.ranks or default_ranks(os.environ)[-1]
+    nnodes = node_count(os.environ)
+    cores = os.sched_getaffinity(0)
+    machine = read_machine(
+        host=socket.gethostname(),
+        cores=cores,
+        others_cpus=watch_others("/", cores),
+        cma=try_by_child(),
+        environ=os.environ,
+    )
+    library: str | ValueError
+    launcher: Mpirun | LaunchError
+    try:
+        library = library_version()
+    except ValueError as error:
+        library = error
+    try:
+        launcher = find_mpirun(os.environ)
+    except LaunchError as error:
+        launcher = error
+    known = library if isinstance(library, str) else None
+    checks = [
+        library_check(library),
+        launcher_check(launcher, known),
+        placement_check(nranks, nnodes, *usable_cpus()),
+        *machine_checks(judge(machine, nranks=-(-nranks // nnodes), nnodes=nnodes, library=known)),
+    ]
+    sys.stdout.write(render_checks(checks, arguments.format))
+    return 1 if any(check.state == WARN for check in checks) else 0
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "sweep": _sweep,
     "run": _run,
@@ -778,4 +836,5 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "verify": _verify,
     "list": _list,
     "draw": _draw,
+    "doctor": _doctor,
 }

@@ -8,6 +8,7 @@ import pytest
 
 from ringbench.model import fit
 from ringbench.model.fit import Fit, fit_rows, relative_least_squares
+from ringbench.records.guards import CROWDED, GUARDS
 from ringbench.records.row import Row
 from ringbench.schedule.cost import cost
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
@@ -249,13 +250,20 @@ def test_what_is_left_out_is_counted() -> None:
         assert sum(note.startswith(words) for note in result.notes) == 1
 
 
-def test_oversubscribed_rows_enter_only_when_asked_and_say_so() -> None:
-    crowded = [row("mpi", 4, nbytes, 1e-6 + nbytes * 1e-9, warnings=("oversubscribed",)) for nbytes in SIZES]
-    with pytest.raises(ValueError, match="7 rows left out: oversubscribed"):
+@pytest.mark.parametrize("name", sorted(CROWDED))
+def test_rows_whose_ranks_share_cores_enter_only_when_asked_and_say_so(name: str) -> None:
+    crowded = [row("mpi", 4, nbytes, 1e-6 + nbytes * 1e-9, warnings=("noisy", name)) for nbytes in SIZES]
+    with pytest.raises(ValueError, match=f"7 rows left out: {name}, .*cores?"):
         fit_rows(crowded)
     result = fit_rows(crowded, include_oversubscribed=True)
     assert result.notes == []
-    assert result.segments[0].warnings == ("oversubscribed",)
+    assert result.segments[0].warnings == tuple(sorted(("noisy", name)))
+
+
+def test_other_warnings_keep_no_row_out() -> None:
+    others = tuple(name for name in GUARDS if name not in CROWDED)
+    rows = [row("mpi", 4, nbytes, 1e-6 + nbytes * 1e-9, warnings=others) for nbytes in SIZES]
+    assert fit_rows(rows).notes == []
 
 
 @pytest.mark.parametrize("change", [{"buffers": 4}, {"estimand": "last end - first start"}])

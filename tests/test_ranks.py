@@ -10,6 +10,7 @@ import pytest
 
 mpi4py.rc(initialize=False)  # the library's version may be asked without
 
+from ringbench.records.guards import CROWDED, GUARDS  # noqa: E402
 from ringbench.runtime.ranks import (  # noqa: E402
     COMMON,
     describe_rank,
@@ -20,8 +21,9 @@ from ringbench.runtime.ranks import (  # noqa: E402
 )
 
 
-def ranks(*masks: set[int], host: str = "a") -> list[dict[str, Any]]:
-    return [{"host": host, "cpus": sorted(mask)} for mask in masks]
+def ranks(*masks: set[int], host: str = "a", host_cpus: int | None = None) -> list[dict[str, Any]]:
+    """Return ranks on one host, whose cores are those of all the masks unless said otherwise."""
+    return [{"host": host, "cpus": sorted(mask), "host_cpus": host_cpus or len(set().union(*masks))} for mask in masks]
 
 
 def test_a_rank_describes_itself() -> None:
@@ -29,6 +31,7 @@ def test_a_rank_describes_itself() -> None:
     assert found["ringbench"] == "1.2.3"
     assert set(found["cpus"]) == os.sched_getaffinity(0)
     assert found["host"] == os.uname().nodename
+    assert found["host_cpus"] == os.cpu_count()
     assert {*COMMON, "mpi_standard", "threads"} <= set(found)
     assert "\n" not in found["mpi_library"]
     assert found["mpi_standard"].split(".")[0] in ("3", "4", "5")
@@ -74,14 +77,23 @@ def test_one_core_for_each_rank_is_what_one_wants() -> None:
 def test_a_rank_that_may_move_is_unpinned() -> None:
     names, lines = placement_warnings(ranks({0, 1}, {2, 3}))
     assert names == ("unpinned",)
-    assert lines == ["a: ranks are not bound to one core each, and may move between them"]
+    assert lines == [f"a: ranks are not bound to one core each, and may move between them; {GUARDS['unpinned'].advice}"]
     assert placement_warnings(ranks({0}, {1, 2}))[0] == ("unpinned",)
 
 
 def test_case_31_two_ranks_on_one_core() -> None:
-    names, lines = placement_warnings(ranks({0}, {0}))
-    assert names == ("oversubscribed",)
-    assert lines == ["a: 2 ranks share core 0; their times are not those of the network"]
+    names, lines = placement_warnings(ranks({0}, {0}, host_cpus=2))
+    assert names == ("shared core",)
+    assert lines == [
+        f"a: 2 ranks share core 0; their times are not those of the network; {GUARDS['shared core'].advice}"
+    ]
+
+
+def test_a_machine_of_one_core_is_oversubscribed_by_two_ranks() -> None:
+    """Binding in another way would not help."""
+    assert placement_warnings(ranks({0}, {0}))[0] == ("oversubscribed",)
+    assert placement_warnings(ranks({0}, {0}, {1}, {1}))[0] == ("oversubscribed",)
+    assert placement_warnings(ranks({0}, {0}, {1}, {1}, host_cpus=4))[0] == ("shared core",)
 
 
 def test_case_31_four_ranks_on_two_cores() -> None:
@@ -93,6 +105,8 @@ def test_case_31_four_ranks_on_two_cores() -> None:
 def test_two_of_many_ranks_are_enough() -> None:
     names, lines = placement_warnings(ranks(*[{core} for core in range(4)], {2}))
     assert (names, lines[0].split(";")[0]) == (("oversubscribed",), "a: 2 ranks share core 2")
+    names, lines = placement_warnings(ranks(*[{core} for core in range(4)], {2}, host_cpus=5))
+    assert (names, lines[0].split(";")[0]) == (("shared core",), "a: 2 ranks share core 2")
     names, lines = placement_warnings(ranks({0, 1, 2, 3}, {1, 5}, {1, 5}, {1, 5}))
     assert (names, lines[0].split(";")[0]) == (("oversubscribed",), "a: 3 ranks share cores 1,5")
 
@@ -112,7 +126,9 @@ def test_a_rank_gives_way_where_it_can() -> None:
 def test_hosts_are_judged_apart() -> None:
     names, lines = placement_warnings(ranks({0}, {1}) + ranks({0}, {1}, host="b"))
     assert (names, lines) == ((), [])
-    names, lines = placement_warnings(ranks({0}, {0}) + ranks({0, 1}, {0, 1}, host="b") + ranks({5}, host="c"))
+    names, lines = placement_warnings(
+        ranks({0}, {0}, host_cpus=1) + ranks({0, 1}, {0, 1}, host="b") + ranks({5}, host="c")
+    )
     assert names == ("oversubscribed", "unpinned")
     assert [line.partition(":")[0] for line in lines] == ["a", "b"]
 
@@ -125,7 +141,7 @@ def test_placement_is_halls_condition() -> None:
         masks = [set(dice.sample(range(ncores), dice.randint(1, ncores))) for _ in range(dice.randint(1, 6))]
         subsets = [chosen for size in range(1, len(masks) + 1) for chosen in combinations(masks, size)]
         wanted = any(len(set().union(*chosen)) < len(chosen) for chosen in subsets)
-        assert ("oversubscribed" in placement_warnings(ranks(*masks))[0]) == wanted, masks
+        assert bool(CROWDED & set(placement_warnings(ranks(*masks))[0])) == wanted, masks
         crowded += wanted
     assert 100 < crowded < 400
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ringbench.records.libraries import is_openmpi, library_name
+
 OPENMPI, HYDRA, SRUN = "Open MPI's mpirun", "MPICH's mpirun (hydra)", "srun"
 
 #: Slurm numbers the steps that are no srun from here on: interactive, batch, extern, pending (slurm.h, SLURM_*_STEP).
@@ -120,9 +122,8 @@ def check_library(environ: Mapping[str, str], library: str) -> str | None:
     found = launched(environ)
     if found is None or found.launcher == SRUN:
         return None
-    # IBM Spectrum MPI is an Open MPI with its own name; everything hydra starts descends from MPICH.
-    name = " ".join(library.strip().partition("\n")[0].partition(",")[0].split())
-    of_openmpi = name.startswith("Open MPI") or "Spectrum MPI" in name
+    name = library_name(library)
+    of_openmpi = is_openmpi(library)
     if of_openmpi == (found.launcher == OPENMPI) or (not of_openmpi and environ.get("MPIR_CVAR_PMI_VERSION")):
         return None
     return (

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
+from ringbench.records.kernel import control_groups, lines, number
+
 _GIB = 2**30
+
+#: For each version of control groups: the files of the limit and of the usage, the name of the droppable part.
+_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
 
 
 def available_bytes(root: str | Path = "/") -> int:
@@ -21,8 +28,9 @@ def available_bytes(root: str | Path = "/") -> int:
     kibibytes = _fields(root / "proc/meminfo").get("MemAvailable:")
     if kibibytes is not None:
         figures.append(kibibytes * 1024)
-    for folder, limit_name, usage_name, cache_name in _groups(root):
-        limit, usage = _number(folder / limit_name), _number(folder / usage_name)
+    for version, folder in control_groups(root, "memory"):
+        limit_name, usage_name, cache_name = _FILES[version]
+        limit, usage = number(folder / limit_name), number(folder / usage_name)
         if limit is not None and usage is not None:
             cache = _fields(folder / "memory.stat").get(cache_name, 0)
             figures.append(max(0, limit - max(0, usage - cache)))
@@ -37,39 +45,7 @@ def check_memory(needed_bytes: int, available: int, what: str) -> None:
         )
 
 
-def _groups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
-    """Yield folder, file of the limit, file of the usage and name of the droppable part for each group, upwards."""
-    mount = root / "sys/fs/cgroup"
-    for line in _lines(root / "proc/self/cgroup"):
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if number == "0" and not controllers:
-            top, names = mount, ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            top = mount / "memory"
-        else:
-            continue
-        # In a container the path may be the host's and absent here; the walk ends at the mount, which is there.
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        for depth in range(len(parts), -1, -1):
-            yield top.joinpath(*parts[:depth]), *names
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-
-
-def _number(path: Path) -> int | None:
-    """Return the number a file holds; None where it holds none, as for the limit ``max``."""
-    lines = _lines(path)
-    return int(lines[0]) if lines and lines[0].strip().isdecimal() else None
-
-
 def _fields(path: Path) -> dict[str, int]:
     """Return the numbers of a file of names and numbers."""
-    words = (line.split() for line in _lines(path))
+    words = (line.split() for line in lines(path))
     return {pair[0]: int(pair[1]) for pair in words if len(pair) >= 2 and pair[1].isdecimal()}

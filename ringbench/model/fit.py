@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
+from ringbench.records.guards import CROWDED, GUARDS
 from ringbench.records.row import MANNER, Row
 from ringbench.records.units import format_size
 from ringbench.schedule.cost import cost
@@ -21,7 +22,6 @@ from ringbench.schedule.registry import Algorithm, algorithms
 MIN_SIZES = 3
 RESAMPLES = 1000
 SEED = 20090101
-OVERSUBSCRIBED = "oversubscribed"
 
 #: Playing all ranks of a ring takes time with the square of their number.
 PLAYED = 32
@@ -80,9 +80,9 @@ def fit_rows(rows: Iterable[Row], *, include_oversubscribed: bool = False) -> Fi
     rank count by itself, with T = alpha + nbytes * beta. Reductions are not told apart from transfers: in most
     algorithms the two grow in a fixed ratio, so gamma is inside beta. Every launch is a point of its own.
 
-    Wrong or unmeasured rows, empty vectors and single ranks are left out, oversubscribed rows unless included; groups
-    of fewer than 3 sizes are skipped. Raises ValueError saying what is missing where no group is left, and where rows
-    differ in what a sample is, or in the buffers that took turns.
+    Wrong or unmeasured rows, empty vectors and single ranks are left out, rows whose ranks share cores unless included;
+    groups of fewer than 3 sizes are skipped. Raises ValueError saying what is missing where no group is left, and where
+    rows differ in what a sample is, or in the buffers that took turns.
     """
     kept, notes = _usable(rows, include_oversubscribed)
     for name in MANNER:
@@ -136,8 +136,9 @@ def _unfit(row: Row, include_oversubscribed: bool) -> str | None:
         return "N = 1, a single rank sends nothing"
     if row.nbytes == 0:
         return "zero bytes"
-    if OVERSUBSCRIBED in row.warnings and not include_oversubscribed:
-        return "oversubscribed, more ranks than cores"
+    crowded = next((name for name in GUARDS if name in CROWDED and name in row.warnings), None)
+    if crowded is not None and not include_oversubscribed:
+        return f"{crowded}, {GUARDS[crowded].meaning}"
     if time is None:
         return "no samples"
     return None if time > 0 else "shorter than the clock can tell"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ringbench.records.guards import CROWDED
 from ringbench.records.stats import CONFIDENCE, launch_confidence
 from ringbench.records.units import format_size
 
@@ -57,6 +58,6 @@ def _fastest(key: tuple[Any, ...], members: Sequence[Flat]) -> str:
         f"{name} at {format_size(low)}" if low == high else f"{name} from {format_size(low)} to {format_size(high)}"
         for name, low, high in ranges
     ]
-    crowded = " (more ranks than cores)" if any("oversubscribed" in row["warnings"] for row in members) else ""
+    crowded = " (ranks share cores)" if any(CROWDED & set(row["warnings"]) for row in members) else ""
     place = "in place" if in_place else "out of place"
     return f"fastest {collective} of {dtype} on {nranks} ranks {place}{crowded}: {', '.join(words)}"

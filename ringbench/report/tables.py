@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ringbench.records.guards import GUARDS
 from ringbench.records.row import ESTIMAND
 from ringbench.records.units import format_size
 
@@ -17,19 +18,6 @@ WIDTH = 100
 FORMATS = ("text", "markdown", "csv", "json")
 
 Flat = Mapping[str, Any]
-
-#: Every warning that has a letter in the tables, and what it means.
-WARNINGS = {
-    "oversubscribed": ("O", "more ranks than cores: the times are the scheduler's, not the network's"),
-    "unpinned": ("U", "ranks were free to move between cores"),
-    "noisy": ("N", "the 95 % interval is wider than 10 % of the median"),
-    "short": ("S", "shorter than 100 ticks of the clock"),
-    "bits differ": ("D", "the result's last bits are not the same on all ranks"),
-    "wrong": ("W", "wrong result: no bandwidth, in no fit"),
-    "forced": ("F", "the runs are unlike and were compared all the same"),
-    "alpha not identified": ("A", "its interval reaches 0: these sizes do not determine the cost of a message"),
-    "beta not identified": ("B", "its interval reaches 0: these sizes do not determine the cost of a byte"),
-}
 
 
 def render(rows: Sequence[Flat], kind: str, format: str) -> str:
@@ -130,7 +118,9 @@ def _join(heading: str, grid: str, lines: Iterable[str], markdown: bool) -> str:
 
 def _wrap(line: str) -> str:
     # A verdict stays on one line for whoever searches for it.
-    return line if " is faster than " in line else textwrap.fill(line, WIDTH, subsequent_indent="  ")
+    if " is faster than " in line:
+        return line
+    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _grid(headers: Sequence[str], cells: Sequence[Sequence[str]], markdown: bool) -> str:
@@ -245,7 +235,7 @@ def _codes(rows: Sequence[Flat]) -> dict[str, str]:
     """Give every warning seen its letter, or a number where it has none."""
     seen = dict.fromkeys(warning for row in rows for warning in row["warnings"])
     unknown = (str(number) for number in range(1, len(seen) + 1))
-    return {warning: WARNINGS[warning][0] if warning in WARNINGS else next(unknown) for warning in seen}
+    return {warning: GUARDS[warning].letter if warning in GUARDS else next(unknown) for warning in seen}
 
 
 def _flags(row: Flat, codes: Mapping[str, str]) -> str:
@@ -254,7 +244,9 @@ def _flags(row: Flat, codes: Mapping[str, str]) -> str:
 
 def _legend(kind: str, rows: Sequence[Flat], codes: Mapping[str, str]) -> list[str]:
     lines = [
-        f"{code} = {warning}: {WARNINGS[warning][1]}" if warning in WARNINGS else f"{code} = {warning}"
+        f"{code} = {warning}: {GUARDS[warning].meaning}; {GUARDS[warning].advice}"
+        if warning in GUARDS
+        else f"{code} = {warning}"
         for warning, code in codes.items()
     ]
     if kind != "table" or any(row.get("of_limit") is not None for row in rows):

@@ -12,6 +12,7 @@ import mpi4py
 import numpy as np
 from mpi4py import MPI
 
+from ringbench.records.guards import GUARDS
 from ringbench.runtime.world import library_name
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -31,6 +32,7 @@ def describe_rank(version: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cpus": sorted(os.sched_getaffinity(0)),
+        "host_cpus": os.cpu_count(),
         "threads": {name: os.environ[name] for name in THREADS if name in os.environ},
     }
 
@@ -46,25 +48,31 @@ def gather_ranks(comm: Any, version: str) -> list[dict[str, Any]]:
 
 
 def placement_warnings(ranks: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[str]]:
-    """Return the warnings that rows must carry, and one line for each host that says why.
+    """Return the warnings that rows must carry, and one line with advice for each host that says why.
 
     ``oversubscribed``: some set of ranks has fewer cores than members, so that not each can have one of its own;
-    ``unpinned``: a rank may move between cores.
+    ``shared core``: it has a single core, and the machine has enough for all ranks there; ``unpinned``: a rank may move
+    between cores.
     """
     hosts: dict[str, list[frozenset[int]]] = {}
+    machine: dict[str, int] = {}
     for rank in ranks:
         hosts.setdefault(rank["host"], []).append(frozenset(rank["cpus"]))
+        machine[rank["host"]] = rank["host_cpus"] or 0
     names, lines = set(), []
     for host, masks in hosts.items():
         crowded = _crowded(masks)
         if crowded is not None:
-            names.add("oversubscribed")
             count, cores = crowded
+            name = "shared core" if len(cores) == 1 and len(masks) <= machine[host] else "oversubscribed"
             cores_text = f"core{'' if len(cores) == 1 else 's'} {_ranges(cores)}"
-            lines.append(f"{host}: {count} ranks share {cores_text}; their times are not those of the network")
+            text = f"{count} ranks share {cores_text}; their times are not those of the network"
         elif any(len(mask) > 1 for mask in masks):
-            names.add("unpinned")
-            lines.append(f"{host}: ranks are not bound to one core each, and may move between them")
+            name, text = "unpinned", "ranks are not bound to one core each, and may move between them"
+        else:
+            continue
+        names.add(name)
+        lines.append(f"{host}: {text}; {GUARDS[name].advice}")
     return tuple(sorted(names)), lines
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from mpi4py import MPI
 
+from ringbench.records.doubts import row_warnings
+from ringbench.records.guards import GUARDS
 from ringbench.records.need import weights
 from ringbench.records.row import Row
 from ringbench.records.settings import Settings
-from ringbench.records.stats import NOISY
 from ringbench.records.units import format_size
 from ringbench.runtime.arrays import Backend, backend_for
 from ringbench.runtime.choices import Choose, choose_by_rule
@@ -31,8 +32,6 @@ from ringbench.schedule.registry import algorithm_named
 #: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong. At the end
 #: there are two in a row, or what is wrong in every other call could be right in all that are checked.
 FIRST, TIMED, LAST, VERY_LAST = 1, 2, 3, 4
-
-SHORT_TICKS = 100
 
 
 def check_memory(comm: Any, settings: Settings, available: int, hosts: Sequence[str]) -> None:
@@ -290,7 +289,9 @@ class _Group:
                 buffers=self.settings.buffers,
                 estimand=self.ranks.estimand,
             )
-            yield replace(row, warnings=warnings + _row_warnings(row, tick))
+            library = (cell.plan.algorithm if cell.plan else cell.algorithm) == "mpi"
+            said = tuple(name for name in warnings if library or not GUARDS[name].library)
+            yield replace(row, warnings=said + row_warnings(row, tick))
 
     def _rank_means(self, cell: _Cell) -> tuple[float, ...]:
         """Return every rank's mean over the iterations; nothing where nothing was sampled."""
@@ -308,18 +309,3 @@ def _unsampled(cell: _Cell) -> str | None:
     if cell.contestant is None or cell.contestant.samples_s:
         return None
     return f"in none of {cell.contestant.late} rounds were all ranks on time"
-
-
-def _row_warnings(row: Row, tick: float) -> tuple[str, ...]:
-    """Return what the samples themselves say against the row."""
-    found = []
-    middle, low, high = row.summary
-    if middle is not None and middle < SHORT_TICKS * tick:
-        found.append("short")
-    if middle and (low is None or high is None or high - low > NOISY * middle):
-        found.append("noisy")
-    if row.identical_bits is False:
-        found.append("bits differ")
-    if row.wrong:
-        found.append("wrong")
-    return tuple(found)
