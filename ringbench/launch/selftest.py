@@ -36,10 +36,11 @@ def run_mutants(
         for nranks in ranks:
             report(f"{nranks} ranks: broken collectives, and right ones beside them")
             file = Path(folder) / f"{nranks}.json"
+            file.touch()
             program = [python, *SAFE_PATH, "-m", "ringbench", "verify", "--mutants", f"--append={file}"]
             program += [f"--collective={collective}"] if collective else []
             failure = start_job(nranks, program, mpirun, environ, extra, stderr, LIMIT_S)
-            if failure is None and not file.exists():
+            if failure is None and not file.stat().st_size:
                 failure = f"{nranks} ranks: {mpirun.path} ended with status 0, but nothing was tried"
             if failure is None:
                 cells += json.loads(file.read_bytes())["cells"]
