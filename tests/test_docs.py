@@ -151,7 +151,7 @@ def test_jobs_are_shell() -> None:
     assert subprocess.run([checker, *scripts], check=False).returncode == 0
 
 
-def tests_there_are() -> set[str]:
+def existing_tests() -> set[str]:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests").rglob("test_*.py")]
     return {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
 
@@ -163,7 +163,7 @@ def test_every_fault_names_tests_that_there_are() -> None:
     assert {len(row) for row in rows} == {4}
     faults = [row for row in rows[2:] if row[1].strip()]  # the others are headings
     assert len(faults) > 20
-    there = tests_there_are()
+    there = existing_tests()
     for fault, _, status, tests in faults:
         assert re.match(r" \d", status), fault
         names = re.findall(r"`(\w+)`", tests)
