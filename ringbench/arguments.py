@@ -96,11 +96,11 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     add("--order", choices=ORDERS, help=order)
     sync = "ranks are aligned by a barrier (default), one of our own, or a common time on compared clocks (roundtime)"
     add("--sync", choices=SYNCS, help=sync)
-    add("--buffers", type=_checked(_count), metavar="K", help="sets of buffers in turns: cold data (default 1, hot)")
+    add("--buffers", type=_checked(_count), metavar="K", help="sets of buffers in turns (default 1): cold data")
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")
-    add("--min-samples", type=_checked(_count), metavar="N", help="samples of a case at least (default 8)")
+    add("--min-samples", type=_checked(_count), metavar="N", help="samples of a case at least (default 12)")
     add("--max-samples", type=_checked(_count), metavar="N", help="samples of a case at most (default 1000)")
     add("--warmup", type=_checked(_count), metavar="N", help="iterations before the samples (default 5)")
     add("--time-budget", dest="time_budget_s", type=_checked(_seconds), metavar="S", help="for it all (default 60s)")

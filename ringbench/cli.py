@@ -430,7 +430,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
             say("ringbench: one rank alone; start it with mpirun -n 4 or srun -n 4 for more")
         if file is not None:
             before = read_run(file)
-            known = {row.key for row in before.rows}
+            known = {row.key for row in before.rows if not row.missed}
             alike = [row for row in before.rows if row.nranks == comm.Get_size()]
             seen = needs(alike, settings.precision, settings.max_samples)
             elsewhere = other_hosts(before.jobs, [rank["host"] for rank in ranks])
@@ -508,9 +508,11 @@ def _showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
     def run(arguments: argparse.Namespace) -> int:
         try:
             return show(arguments)
-        except (_WrongDataError, ValueError) as error:
+        except _WrongDataError as error:
             say(f"ringbench: {error}")
             return 1
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
     return run
 
@@ -541,7 +543,8 @@ def _compare(arguments: argparse.Namespace) -> int:
         found = compare_runs(runs[0], runs[1], force=arguments.force, threshold=arguments.threshold)
         if (fewest := min(row.launches for row in found)) < ENOUGH_LAUNCHES:
             launches = f"{fewest} launch{'es'[: 2 * (fewest > 1)]}"
-            say(f"ringbench: {launches} of some cell: {ENOUGH_LAUNCHES} of both runs can tell them apart (--launches)")
+            enough = f"runs are told apart from {ENOUGH_LAUNCHES} launches of each on (--launches {ENOUGH_LAUNCHES})"
+            say(f"ringbench: some cell has {launches} in a run; {enough}")
     else:
         found = compare_rows(
             runs[0].rows,

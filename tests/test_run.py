@@ -37,6 +37,20 @@ def written(folder: Path, *records: dict[str, Any]) -> Path:
     return file
 
 
+def test_rows_know_the_job_that_they_come_from(tmp_path: Path) -> None:
+    job = {"kind": "job", "nranks": 2}
+    file = written(tmp_path, row().to_json(), job, row("naive").to_json(), job, row("mpi").to_json())
+    assert [(one.algorithm, one.job) for one in read_run(file).rows] == [("ring", 0), ("naive", 1), ("mpi", 2)]
+
+
+def test_a_row_without_a_round_on_time_makes_way_for_a_later_one(tmp_path: Path) -> None:
+    missed = row(samples_s=(), late=9, reason="in none of 9 rounds were all ranks on time")
+    assert missed.missed
+    run = read_run(written(tmp_path, missed.to_json(), row("mpi").to_json(), row().to_json(), row().to_json()))
+    assert [(one.algorithm, bool(one.samples_s)) for one in run.rows] == [("mpi", True), ("ring", True)]
+    assert run.repeated == 1
+
+
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     rows = (row(), row("naive", warnings=("noisy",)))
     job = {"kind": "job", "nranks": 2}

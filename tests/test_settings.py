@@ -32,7 +32,7 @@ OTHER = Settings(
     buffers=3,
     precision=0.0125,
     min_samples=3,
-    max_samples=7,
+    max_samples=13,
     warmup=0,
     time_budget_s=12.5,
     seed=42,
@@ -71,7 +71,7 @@ def test_a_plan_of_every_key(tmp_path: Path) -> None:
         # how long
         precision = 0.0125
         min_samples = 3
-        max_samples = 7
+        max_samples = 13
         warmup = 0
         time_budget_s = 12.5
         seed = 42
@@ -142,7 +142,7 @@ def test_ways_to_write_ranks(tmp_path: Path, text: str, value: tuple[int, ...]) 
         ("precision = nan", "precision nan: must be between 0 and 1"),
         ("precision = 5", "precision 5.0: must be between 0 and 1"),
         ("min_samples = 0", "must be at least"),
-        ("max_samples = 7", "max samples 7: must be at least 8"),
+        ("max_samples = 0", "max samples 0: must be at least 1"),
         ("warmup = -1", "warm-up -1: must not be negative"),
         ("time_budget_s = 0", "time budget 0.0: must be more than 0"),
         ("time_budget_s = inf", "time budget inf: "),
@@ -239,8 +239,8 @@ def test_options_override_what_they_say_and_nothing_else() -> None:
     assert override(OTHER, seed=None, op=None, plan="x.toml", ranks=(3,), out=None) == OTHER
     changed: dict[str, Any] = {"seed": 0, "segment": 0, "sizes": (16,), "warmup": 0, "root": 0, "chunks": 1}
     assert override(OTHER, **changed) == replace(OTHER, **changed)
-    with pytest.raises(ValueError, match="max samples 2: must be at least 3"):
-        override(OTHER, max_samples=2)
+    with pytest.raises(ValueError, match="max samples 0: must be at least 1"):
+        override(OTHER, max_samples=0)
 
 
 def test_placements() -> None:

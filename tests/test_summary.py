@@ -44,9 +44,18 @@ def test_a_wrong_algorithm_is_named_and_never_the_fastest() -> None:
 def test_one_rank_has_no_fastest_and_crowded_ranks_are_said() -> None:
     assert "fastest" not in summary([cell("ring", 8, 1e-6, nranks=1)])
     for warning in CROWDED:
-        assert "4 ranks in place (ranks share cores): ring at 8B" in summary(
+        assert "4 ranks in place: not to be said, ranks share cores\n" in summary(
             [cell("ring", 8, 1e-6, nranks=4, warnings=(warning,))]
         )
+
+
+def test_who_cannot_be_told_from_the_fastest_is_named_with_it() -> None:
+    wide = {**cell("ring", 8, 1e-6), "ci_low_s": 0.5e-6, "ci_high_s": 3e-6}
+    assert "in place: ring or mpi at 8B\n" in summary([wide, cell("mpi", 8, 2e-6)])
+    assert "in place: ring at 8B\n" in summary([wide, cell("mpi", 8, 4e-6)])
+    many = [cell(name, 8, 2e-6) for name in ("a", "b", "c", "d")]
+    assert "in place: ring or 4 others at 8B\n" in summary([wide, *many])
+    assert "in place: ring or a or b at 8B\n" in summary([wide, *many[:2]])
 
 
 def test_the_last_line_says_of_how_many_launches_the_intervals_are() -> None:

@@ -64,6 +64,7 @@ def comparison(nbytes: int, verdict: str, **changes: Any) -> Flat:
         "device": "cpu",
         "reason": None,
         "warnings": [],
+        "launches": 1,
     }
     return {**values, **changes}
 

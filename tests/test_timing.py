@@ -162,7 +162,7 @@ def decided(
     clock: Clock, *columns: Sequence[float], per_round: float = 1.0, deadline: float = 1e6, **changes: Any
 ) -> tuple[list[str | None], int]:
     active = [Contestant(prepare=lambda: None, run=lambda: None, samples_s=list(column)) for column in columns]
-    return _decide(active, Settings(**changes), per_round, deadline)
+    return _decide(active, Settings(**{"min_samples": 8, **changes}), per_round, deadline)
 
 
 WIDE = [1.0, 2.0] * 4
@@ -194,7 +194,7 @@ def test_rounds_shorter_than_the_clock_are_no_division_by_zero(clock: Clock) -> 
 
 
 def take(clock: Clock, comm: Comm, *contestants: Contestant, deadline: float = 1e3, **changes: Any) -> list[int]:
-    sample(Barrier(comm), contestants, Settings(**changes), deadline, "seed")
+    sample(Barrier(comm), contestants, Settings(**{"min_samples": 8, **changes}), deadline, "seed")
     return [len(one.samples_s) for one in contestants]
 
 
@@ -236,7 +236,11 @@ def test_in_blocks_each_runs_all_its_rounds_before_the_next(clock: Clock) -> Non
     assert values.shape == (4, 3)
     taken = Comm(clock)
     sample(
-        Barrier(taken), [contestant(taken, name, steady(7)) for name in "ab"], Settings(order="blocked"), 1e3, "seed"
+        Barrier(taken),
+        [contestant(taken, name, steady(7)) for name in "ab"],
+        Settings(order="blocked", min_samples=8),
+        1e3,
+        "seed",
     )
     runs = [event for event in taken.events if event.startswith("run")]
     assert runs == ["run a"] * 8 + ["run b"] * 8
@@ -247,6 +251,11 @@ def test_the_fewest_samples_are_taken_whatever_the_budget(clock: Clock) -> None:
     one, other = contestant(comm, "a", noisy), contestant(comm, "b", noisy)
     assert take(clock, comm, one, other, deadline=0.0, min_samples=11) == [11, 11]
     assert (one.stop, other.stop) == ("budget", "budget")
+
+
+def test_the_fewest_are_never_more_than_the_most(clock: Clock) -> None:
+    comm = Comm(clock)
+    assert take(clock, comm, contestant(comm, "a", noisy), min_samples=12, max_samples=3) == [3]
 
 
 def test_the_budget_ends_what_is_not_narrow_yet(clock: Clock) -> None:

@@ -53,11 +53,15 @@ def open_run(folder: Path, provenance: Mapping[str, Any]) -> Path:
 
 
 def missing_sizes(file: Path, settings: Settings, nranks: int, launch: int = 0) -> tuple[int, ...]:
-    """Return the sizes that lack a row of some algorithm or placement for ``nranks`` and a launch in a run's file."""
+    """Return the sizes that lack a row of some algorithm or placement for ``nranks`` and a launch in a run's file.
+
+    A row without a round in which all ranks were on time counts as lacking.
+    """
     have = {
         (row.algorithm, row.nbytes, row.in_place)
         for row in read_run(file).rows
-        if (row.nranks, row.launch, row.collective, row.dtype, row.device)
+        if not row.missed
+        and (row.nranks, row.launch, row.collective, row.dtype, row.device)
         == (nranks, launch, settings.collective, settings.dtype, settings.device)
         and row.op in (settings.op, "none")
     }

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ringbench.model.resample import SEED, pooled_median, pooled_ratio, resampled, resampled_ratios
+from ringbench.records.guards import GUARDS
 from ringbench.records.row import Row
 from ringbench.records.run import Run
 from ringbench.records.settings import Settings
@@ -223,8 +224,14 @@ def _compare(
         p_value=None if low is None else _rank_test(ours, theirs, paired and rounds),
         launch_p_value=None if low is None or (paired and _pairs(ours, theirs)) else _launch_test(ours, theirs),
         launches=min(len(ours), len(theirs)),
-        warnings=(*labels, *sorted({warning for row in (*ours, *theirs) for warning in row.warnings})),
+        warnings=(*labels, *_in_order({warning for row in (*ours, *theirs) for warning in row.warnings})),
     )
+
+
+def _in_order(warnings: set[str]) -> list[str]:
+    """Return warnings as they are explained, those of other versions last."""
+    places = list(GUARDS)
+    return sorted(warnings, key=lambda name: (places.index(name) if name in places else len(places), name))
 
 
 def _judged(found: list[Comparison], threshold: float) -> list[Comparison]:
@@ -244,6 +251,8 @@ def _verdict(one: Comparison, p: float | None, threshold: float) -> str:
     low, high = one.ratio_low, one.ratio_high
     if p is None or one.ratio is None or low is None or high is None:
         return CANNOT_TELL
+    if one.launch_p_value is not None and one.launches < ENOUGH_LAUNCHES:
+        return CANNOT_TELL  # also of sides that are much alike: so might two unlike ones be
     if 1 / (1 + threshold) < low <= high < 1 + threshold:
         return SAME
     if max(p, one.launch_p_value or 0.0) >= SIGNIFICANCE or low <= 1 <= high:
@@ -305,8 +314,8 @@ def _ratio(
 
 
 def _pairs(ours: Sequence[Row], theirs: Sequence[Row]) -> list[tuple[Sequence[float], Sequence[float]]] | None:
-    """Return both sides' samples launch by launch; None where they have not the same launches."""
-    one, other = ({row.launch: row.samples_s for row in side} for side in (ours, theirs))
+    """Return both sides' samples launch by launch; None where they were not measured in the same jobs."""
+    one, other = ({(row.launch, row.job): row.samples_s for row in side} for side in (ours, theirs))
     return [(one[launch], other[launch]) for launch in sorted(one)] if one.keys() == other.keys() else None
 
 

@@ -11,6 +11,9 @@ from ringbench.records.stats import NOISY
 
 SHORT_TICKS = 100
 
+#: Under roundtime: the share of a time that clocks may be off by, and the share of rounds that may be dropped.
+CLOCKS, LATE = 0.05, 0.10
+
 #: Fewer samples show neither two groups nor how the first differ from the rest.
 FEWEST = 20
 
@@ -31,6 +34,8 @@ def row_warnings(row: Row, tick: float) -> tuple[str, ...]:
     raised = {
         "short": middle is not None and middle < SHORT_TICKS * tick,
         "noisy": bool(middle) and (low is None or high is None or high - low > NOISY * (middle or 0.0)),
+        "clocks": bool(middle) and (row.clock_error_s or 0.0) > CLOCKS * (middle or 0.0),
+        "late": row.late > LATE * (row.late + len(samples)),
         "drift": drifts(samples, tick),
         "bimodal": bimodal(samples, tick),
         "settling": settles(samples, tick),

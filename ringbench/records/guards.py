@@ -108,6 +108,20 @@ _ALL = (
         advice="take more samples (--time-budget, --max-samples), on a calmer machine",
     ),
     Guard(
+        name="clocks",
+        letter="K",
+        about="samples",
+        meaning="the ranks' clocks were compared with an error above 5 % of the time (--sync roundtime)",
+        advice="align by a barrier instead (--sync barrier), or measure longer messages",
+    ),
+    Guard(
+        name="late",
+        letter="R",
+        about="samples",
+        meaning="a tenth of the rounds and more are dropped because a rank was late (--sync roundtime)",
+        advice="give each rank a core that nothing else uses, or align by a barrier instead",
+    ),
+    Guard(
         name="drift",
         letter="T",
         about="samples",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,7 @@ class Row:
 
     ``estimand`` says what a sample is, ``late`` how many iterations do not count because a rank was late, and
     ``clock_error_s`` how far off the comparison of two ranks' clocks may be. ``buffers`` sets of buffers took turns.
+    ``job`` counts the MPI jobs of the row's file: only rows of one job may have been measured in turns.
     ``warmup_s`` are the samples before, kept but counted nowhere. ``rank_means_s`` are the means of each rank's own
     durations over the same iterations, in rank order: what OSU and IMB report are their average, least and greatest.
     ``wrong`` counts wrong elements over all ranks and checks, None where nothing was checked. ``bytes_sent_max`` is
@@ -71,11 +72,17 @@ class Row:
     clock_error_s: float | None = None
     buffers: int = 1
     estimand: str = ESTIMAND
+    job: int = field(default=0, compare=False)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Return what identifies the cell within a run."""
         return tuple(getattr(self, name) for name in KEY)
+
+    @property
+    def missed(self) -> bool:
+        """Say whether there are no samples for want of a round in which all ranks were on time: worth another try."""
+        return not self.samples_s and self.late > 0
 
     @property
     def usable(self) -> bool:
@@ -140,6 +147,7 @@ class Row:
             "reason": reason,
             "stop": self.stop,
             "late": self.late,
+            "clock_error_s": self.clock_error_s,
             "buffers": self.buffers,
             "estimand": self.estimand,
             "of_limit": self.limit_s / time if self.limit_s and time and not self.wrong else None,
@@ -148,12 +156,14 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as it stands in ``run.jsonl``."""
-        return {"kind": "row", **asdict(self)}
+        values = asdict(self)
+        del values["job"]  # which follows from the place in the file
+        return {"kind": "row", **values}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Row:
         """Read a row back; fields of a newer version are ignored. Raises ValueError naming what is missing."""
-        known = {field.name for field in fields(cls)}
+        known = {known.name for known in fields(cls)} - {"job"}
         values = {name: value for name, value in data.items() if name in known}
         for name in ("samples_s", "rank_means_s", "warmup_s", "warnings"):
             if isinstance(values.get(name), list):

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ class Run:
     """Hold what a run's file says: ``provenance`` (its first line), one entry in ``jobs`` for each MPI job, the rows.
 
     ``status`` is ``complete`` or ``partial``; ``torn`` says that the last line was cut off and left out, ``repeated``
-    how many rows of a case that an earlier line holds were left out.
+    how many rows of a case that an earlier line holds were left out. A row without a round in which all ranks were on
+    time is forgotten where a later one has the case.
     """
 
     path: Path
@@ -96,28 +97,30 @@ def read_run(path: str | Path) -> Run:
     version = records[0].get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ValueError(f"{file}: schema_version {version!r} is not the {SCHEMA_VERSION} that this ringbench reads")
-    rows, keys, repeated, status = [], set(), 0, "partial"
+    rows: dict[tuple[Any, ...], Row] = {}
+    repeated, jobs, status = 0, 0, "partial"
     for number, record in enumerate(records, 1):
         if record.get("kind") == "row":
             try:
-                row = Row.from_json(record)
+                row = replace(Row.from_json(record), job=jobs)
             except ValueError as error:
                 raise ValueError(f"{file}, line {number}: {error}") from None
-            if row.key in keys:  # two sweeps at once, say: the case must not count twice
+            if row.key in rows and not rows[row.key].missed:  # two sweeps at once, say: no case counts twice
                 repeated += 1
                 continue
-            keys.add(row.key)
-            rows.append(row)
+            rows.pop(row.key, None)
+            rows[row.key] = row
         elif record.get("kind") == "end":
             status = str(record.get("status"))
         elif record.get("kind") == "job":  # the run goes on: what an earlier end said is over
             status = "partial"
+            jobs += 1
             _check_job(file, number, record)
     return Run(
         path=file,
         provenance=records[0],
         jobs=tuple(record for record in records if record.get("kind") == "job"),
-        rows=tuple(rows),
+        rows=tuple(rows.values()),
         status=status,
         torn=torn,
         repeated=repeated,

@@ -32,7 +32,7 @@ class Settings:
 
     ``sizes`` in bytes of the whole vector. Sampling of a cell ends when the 95 % interval of its median is narrower
     than ``precision`` times the median, after ``max_samples``, or when its share of ``time_budget_s`` is used up, but
-    never before ``min_samples``. ``segment`` None means the measured default, 0 uncut;
+    never before ``min_samples`` (or ``max_samples``, if fewer). ``segment`` None means the measured default, 0 uncut;
     ``thread_level`` is what MPI is started with. ``root``, ``chunks`` (None: by the size), ``groups`` (None: the nodes
     that MPI finds; else as in ``0,1/2,3``) and ``outer`` are the arguments of those schedules that take them;
     ``choose_from`` is the run that ``auto`` goes by (None: a rule); ``limit`` has the bare Sendrecv and addition timed.
@@ -59,7 +59,7 @@ class Settings:
     sync: str = "barrier"
     buffers: int = 1
     precision: float = 0.05
-    min_samples: int = 8
+    min_samples: int = 12
     max_samples: int = 1000
     warmup: int = 5
     time_budget_s: float = 60.0
@@ -81,8 +81,9 @@ class Settings:
             raise ValueError("nothing to measure: at least one algorithm and one size are needed")
         if not 0 < self.precision < 1:
             raise ValueError(f"precision {self.precision}: must be between 0 and 1, as in 0.05")
-        if self.min_samples < 1 or self.max_samples < self.min_samples:
-            raise ValueError(f"max samples {self.max_samples}: must be at least {max(1, self.min_samples)}")
+        for name, number in (("min samples", self.min_samples), ("max samples", self.max_samples)):
+            if number < 1:
+                raise ValueError(f"{name} {number}: must be at least 1")
         if self.warmup < 0:
             raise ValueError(f"warm-up {self.warmup}: must not be negative")
         if not 0 < self.time_budget_s <= MAX_SECONDS:

@@ -19,7 +19,7 @@ def summary(rows: Sequence[Flat]) -> str:
     """Say in a few lines of ASCII what the flat rows of a bandwidth table show.
 
     How many results are right; for each group of 2 or more ranks the algorithm with the smallest median at each range
-    of sizes, the others left out; and what speaks against the numbers.
+    of sizes, or those that it cannot be told apart from; and what speaks against the numbers.
     """
     checked = [row for row in rows if row["wrong"] is not None]
     wrong = [row for row in checked if row["wrong"]]
@@ -49,7 +49,7 @@ def _fastest(key: tuple[Any, ...], members: Sequence[Flat]) -> str:
     collective, _, dtype, _, nranks, in_place = key
     ranges: list[list[Any]] = []
     for nbytes, cell in groupby(members, key=lambda row: row["nbytes"]):
-        best = min(cell, key=lambda row: row["median_s"])["algorithm"]
+        best = _best(list(cell))
         if ranges and ranges[-1][0] == best:
             ranges[-1][2] = nbytes
         else:
@@ -58,6 +58,17 @@ def _fastest(key: tuple[Any, ...], members: Sequence[Flat]) -> str:
         f"{name} at {format_size(low)}" if low == high else f"{name} from {format_size(low)} to {format_size(high)}"
         for name, low, high in ranges
     ]
-    crowded = " (ranks share cores)" if any(CROWDED & set(row["warnings"]) for row in members) else ""
     place = "in place" if in_place else "out of place"
-    return f"fastest {collective} of {dtype} on {nranks} ranks {place}{crowded}: {', '.join(words)}"
+    what = f"fastest {collective} of {dtype} on {nranks} ranks {place}"
+    if any(CROWDED & set(row["warnings"]) for row in members):
+        return f"{what}: not to be said, ranks share cores"
+    return f"{what}: {', '.join(words)}"
+
+
+def _best(cell: Sequence[Flat]) -> str:
+    """Return the name with the smallest median, with those whose intervals reach to it."""
+    best = min(cell, key=lambda row: row["median_s"])
+    end = best["median_s"] if best["ci_high_s"] is None else best["ci_high_s"]
+    near = {row["algorithm"] for row in cell if (row["ci_low_s"] or row["median_s"]) <= end} - {best["algorithm"]}
+    names = [best["algorithm"], *sorted(near)]
+    return " or ".join(names) if len(names) < 4 else f"{names[0]} or {len(near)} others"

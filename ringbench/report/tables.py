@@ -146,14 +146,17 @@ def _table_heading(members: Sequence[Flat]) -> str:
     row = members[0]
     cold = f", {row['buffers']} sets of buffers in turns" if row["buffers"] > 1 else ""
     sample = "" if row["estimand"] == ESTIMAND else f"; a sample is the {row['estimand']}"
+    return f"{_place(row)}{cold}{sample}; {_launches(members)}, times in us, GB/s = 10^9 B/s"
+
+
+def _launches(members: Sequence[Flat]) -> str:
     fewest, most = (bound(member["launches"] for member in members) for bound in (min, max))
-    launches = f"{most if fewest == most else f'{fewest} to {most}'} launch{'es'[: 2 * (most > 1)]}"
-    return f"{_place(row)}{cold}{sample}; {launches}, times in us, GB/s = 10^9 B/s"
+    return f"{most if fewest == most else f'{fewest} to {most}'} launch{'es'[: 2 * (most > 1)]}"
 
 
 def _compare_heading(members: Sequence[Flat]) -> str:
     row = members[0]
-    return f"{_place(row)}; ratio = time of {row['algorithm']} / time of {row['baseline']}"
+    return f"{_place(row)}; {_launches(members)}, ratio = time of {row['algorithm']} / time of {row['baseline']}"
 
 
 def _fit_heading(members: Sequence[Flat]) -> str:
@@ -259,7 +262,8 @@ def _legend(kind: str, rows: Sequence[Flat], codes: Mapping[str, str]) -> list[s
 _NOTES = {
     "table": [
         "of_limit: what the steps' bare Sendrecvs and additions take, measured beside, / the time; above 1 where "
-        "segments are added from cache, or steps only send or only receive"
+        "segments are added from cache, or steps only send or only receive, and below some 10 us, where what surrounds "
+        "each bare call counts as often as there are calls"
     ],
     "compare": [
         "ratio below 1: the first named is faster; a verdict needs an interval without 1 and a rank test at 5 %, "

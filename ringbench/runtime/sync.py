@@ -159,7 +159,7 @@ class RoundTime(Barrier):
         self.model = ClockModel()
         self._message = np.zeros(3, np.int64)
         self._spec = [self._message, MPI.INT64_T]
-        self._worst = 0.0
+        self._worst, self._latest = 0.0, 0
         self.compare()
         self.slack = self._first_slack()
         time.sleep(FIRST_SPAN_S)
@@ -218,7 +218,8 @@ class RoundTime(Barrier):
                 break
             self.compare()
         start = self.model.local(int(message[0]))
-        if clock() > start:
+        if (now := clock()) > start:
+            self._latest = max(self._latest, now - start)
             return True
         while clock() < start:
             pass
@@ -234,8 +235,10 @@ class RoundTime(Barrier):
         both = np.stack([-self.model.reference(starts), self.model.reference(ends), late])
         self.comm.Allreduce(MPI.IN_PLACE, both, MPI.MAX)
         missed = both[2].any(axis=1)
+        latest = self.comm.allreduce(self._latest, MPI.MAX)
         if both[2].mean() > LATE_SHARE:
-            self.slack = min(MOST_SLACK_NS, 2 * self.slack + 1000)
+            self.slack = min(MOST_SLACK_NS, 2 * self.slack + latest)
+        self._latest = 0
         return ((both[0] + both[1]) * 1e-9).round(9), ~missed
 
     def describe(self) -> list[dict[str, float]]:

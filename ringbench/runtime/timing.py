@@ -109,7 +109,7 @@ def sample(ranks: Barrier, contestants: Sequence[Contestant], settings: Settings
     comm, active = ranks.comm, list(contestants)
     for contestant in active:
         contestant.own_s, contestant.late = 0.0, 0  # what the warm-up left there
-    batch = settings.min_samples
+    batch = min(settings.min_samples, settings.max_samples)
     collecting = gc.isenabled()
     gc.disable()
     try:
