@@ -79,7 +79,7 @@ class _ImbTable(Table):
         self.asked, self.version, self.facts, self.nranks = tool.asked, tool.version, dict(tool.facts), tool.nranks
 
     def found(self, cells: Mapping[str, str], ordered: list[str]) -> list[Found] | str | None:
-        size, time = count(cells["bytes"]), seconds(cells[self.time], 1e6)
+        size, time = count(cells["bytes"]), seconds(cells[self.time], 6)
         if size is None or time is None:
             return None
         collective = self.asked.collective_or(self.collective)

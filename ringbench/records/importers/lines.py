@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import BinaryIO
 
 #: What no log of these tools comes near. Together they bound the time and memory that a hostile file may take.
@@ -115,17 +116,17 @@ def number(text: str) -> float | None:
         return None
 
 
-def seconds(text: str, unit: float) -> float | None:
-    """Return a time that is written in ``unit`` parts of a second, None where it is no number.
+def seconds(text: str, power: int) -> float | None:
+    """Return a time that is written in units of 10^-power seconds, None where it is no number.
 
     Raises ValueError naming one that is no time at all: not finite, negative, or beyond what anybody measures.
     """
     value = number(text)
     if value is None:
         return None
-    if not (value == 0 or 1e-12 < value / unit < 1e12):
+    if not (value == 0 or 1e-12 < value / 10**power < 1e12):
         raise ValueError(f"time {text[:40]}: no time that can be measured")
-    return value / unit
+    return float(Decimal(text).scaleb(-power)) if value else 0.0  # the very digits, not their quotient
 
 
 def decimals(text: str) -> int:

@@ -109,7 +109,7 @@ class _NcclTable(Table):
             one = dict(zip(self.columns[start:end], ordered[start:end], strict=True))
             time = next(iter(one))
             wrong = _wrong(one.get("#wrong", "N/A"))
-            took = seconds(one[time], 1e6)
+            took = seconds(one[time], 6)
             if size is None or took is None or (wrong is None and one.get("#wrong", "N/A") != "N/A"):
                 return None
             values.append((place == 1, (took,), _estimand(self.tool, time), wrong, reported(one)))
@@ -261,7 +261,7 @@ def _of_nccl(head: Any, record: Mapping[str, Any], asked: Asked) -> list[Found] 
         times, estimand = [one[column]], _estimand(NCCL, column)
         if each := record.get(f"{name}_per_iter", {}).get("times_us"):
             times, estimand = each, f"longest over processes of one iteration on the device ({NCCL} times_us)"
-        samples = tuple(time for text in times if (time := seconds(str(text), 1e6)) is not None)
+        samples = tuple(time for text in times if (time := seconds(str(text), 6)) is not None)
         if len(samples) < len(times):
             return None
         wrong = None if one.get("nwrong") is None else _wrong(str(one["nwrong"]))
@@ -281,7 +281,7 @@ def _of_nccl(head: Any, record: Mapping[str, Any], asked: Asked) -> list[Found] 
 
 
 def _of_rccl(record: Mapping[str, Any], asked: Asked) -> list[Found] | str | None:
-    time, placed = seconds(str(record["time"]), 1e6), record["inPlace"]
+    time, placed = seconds(str(record["time"]), 6), record["inPlace"]
     if time is None or placed not in (0, 1):
         return None
     return _found(

@@ -88,7 +88,7 @@ class _OsuTable(Table):
         self.largest = -1
 
     def found(self, cells: Mapping[str, str], ordered: list[str]) -> list[Found] | str | None:
-        size, time = count(ordered[0]), seconds(cells[self.time], 1e6)
+        size, time = count(ordered[0]), seconds(cells[self.time], 6)
         if "N/A" in cells[self.time]:
             return "no time (N/A)"
         if size is None or time is None or size <= self.largest:  # sizes ascend: another table began unseen

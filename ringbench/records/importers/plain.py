@@ -46,7 +46,7 @@ class _PlainTable(Table):
         return count(row["nranks"]) is not None and count(row["nbytes"]) is not None
 
     def found(self, cells: Mapping[str, str], ordered: list[str]) -> list[Found] | str | None:
-        nranks, nbytes, time = count(cells["nranks"]), count(cells["nbytes"]), seconds(cells["seconds"], 1.0)
+        nranks, nbytes, time = count(cells["nranks"]), count(cells["nbytes"]), seconds(cells["seconds"], 0)
         words = {name: cells.get(name) or value for name, value in _DEFAULTS.items()}
         truth = _TRUTH.get(cells.get("in_place", "").lower() or "false")
         names = (cells["algorithm"], words["op"], words["device"])
