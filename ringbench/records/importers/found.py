@@ -87,7 +87,7 @@ class Found:
     hosts: tuple[str, ...] = ()
     reported: Mapping[str, Any] = field(default_factory=dict)
 
-    def row(self, launch: int) -> Row:
+    def row(self) -> Row:
         """Return the row, its size in bytes of the whole vector; raise ValueError naming what no row can hold."""
         item = ITEM_NBYTES[self.dtype]
         elements, rest = divmod(self.size * (self.nranks if self.block else 1), item)
@@ -105,7 +105,7 @@ class Found:
             nbytes=elements * item,
             count=elements,
             in_place=self.in_place,
-            launch=launch,
+            launch=0,
             samples_s=self.samples_s,
             wrong=self.wrong,
             wrong_detail=self.wrong_detail,

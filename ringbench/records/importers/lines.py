@@ -12,7 +12,7 @@ from typing import BinaryIO
 #: What no log of these tools comes near. Together they bound the time and memory that a hostile file may take.
 LINE_LIMIT = 64 * 1024
 FILE_LIMIT = 64 * 1024**2
-MOST_LINES = 1_000_000
+MOST_LINES = 300_000
 
 #: Longer lines are read, but no tool writes one that says anything.
 TELLING = 1024

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ringbench.records.importers import imb, nccl, osu, plain
@@ -18,7 +18,7 @@ from ringbench.records.row import Row
 from ringbench.records.run import SCHEMA_VERSION
 from ringbench.schedule.semantics import collective_named
 
-MOST_ROWS = 100_000
+MOST_ROWS = 30_000
 
 #: Of lines that nobody understood, so many are shown; the numbers of the others are named.
 SHOWN = 10
@@ -113,10 +113,10 @@ def read_files(paths: Sequence[str], *, nranks: int | None = None, collective: s
             with open(path, "rb") as stream:
                 for number, found in _read(stream, asked, report):
                     with _naming(f"line {number}" if number else None):
-                        row = found.row(0)
+                        row = found.row()
                         launch = seen[row.key]
                         seen[row.key] += 1
-                        rows.append(found.row(launch) if launch else row)
+                        rows.append(replace(row, launch=launch))
                         further.append(found.reported)
                         hosts.setdefault((launch, row.nranks), found.hosts)
                     report.tools[found.tool, found.version] += 1
