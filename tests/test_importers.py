@@ -158,6 +158,28 @@ def test_osu_non_blocking_is_the_pure_communication(tmp_path: Path) -> None:
     assert row.estimand == "mean over iterations and ranks of a non-blocking call and its wait (Pure Comm.(us))"
 
 
+@pytest.mark.parametrize(
+    ("title", "columns", "cells", "time"),
+    [
+        ("MPI-ROCM Allreduce", "Avg Latency(us) P50 Tail Lat(us) P90 Tail Lat(us)", "1.50 2.50 3.50", 1.5e-6),
+        (
+            "MPI Non-Blocking Broadcast",
+            "Overall(us) Compute(us) Coll. Init(us) MPI_Test(us) MPI_Wait(us) Pure Comm.(us) Min Comm.(us) "
+            "Max Comm.(us) Overlap(%)",
+            "1.00 2.00 3.00 4.00 5.00 6.00 7.00 8.00 -9.00",
+            6e-6,
+        ),
+        ("MPI Allreduce Persistent", "Avg Latency(us) Validation", "1.50 Pass", 1.5e-6),
+        ("NCCL Allreduce", "Avg Latency(us)", "1.50", 1.5e-6),
+    ],
+)
+def test_osu_has_many_columns(tmp_path: Path, title: str, columns: str, cells: str, time: float) -> None:
+    (row,) = rows(tmp_path, f"# OSU {title} Latency Test v7.4\n# Size  {columns}\n8  {cells}\n", nranks=2)
+    assert row.samples_s == (time,)
+    algorithm, device = {"MPI-ROCM": ("mpi", "rocm"), "NCCL": ("nccl", "cuda")}.get(title.split()[0], ("mpi", "cpu"))
+    assert (row.algorithm, row.device) == (algorithm, device)
+
+
 def test_osu_validation_is_a_verdict(tmp_path: Path) -> None:
     text = "# OSU MPI Allreduce Latency Test v7.2\n# Size Avg Latency(us) Validation\n4 5.00 Pass\n8 5.00 Fail\n"
     right, wrong = rows(tmp_path, text, nranks=2)

@@ -1,24 +1,21 @@
-"""nccl-tests and rccl-tests: their tables of three generations, with and without ``-I``, and their JSON.
+"""nccl-tests and rccl-tests: their tables of three generations, with and without ``-I``.
 
-A sample is the column ``time``, the mean over iterations, once out of place and once in place; where JSON holds the
-time of every iteration, these are the samples. ``size`` is that of the whole vector for every collective: the larger of
-what a rank sends and receives (common.cu). The ranks are counted from the list of devices, those of the first group.
-The first generation has a column ``error``, no count of wrong elements; then nothing is known of correctness.
+A sample is the column ``time``, the mean over iterations, once out of place and once in place. ``size`` is that of the
+whole vector for every collective: the larger of what a rank sends and receives (common.cu). The ranks are counted from
+the list of devices, those of the first group. The first generation has a column ``error``, no count of wrong elements;
+then nothing is known of correctness.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringbench.records.importers.found import Asked, Found, Table, Tool, reported
 from ringbench.records.importers.lines import Line, count, number, seconds
 
 NCCL, RCCL = "nccl-tests", "rccl-tests"
-JSON_LIMIT = 16 * 1024**2
 
 _VERSION = re.compile(r"(nccl|rccl)-tests(?: version|: Version) (\S+).*")
 _PROGRAM = re.compile(r"\b([a-z_]{4,20})_perf\b")
@@ -28,7 +25,7 @@ _SAYS_NOTHING = re.compile(
     r"(?:Using devices|\(B\) \(elements\) .*|\(B\)\s+\(elements\).*|out-of-place\b.*|Avg bus bandwidth\s+:.*"
     r"|(?:RCCL|NCCL|HIP|ROCm) version\s*:.*|Hostname\s+:.*|Librccl path\s+:.*)"
 )
-_PROGRAMS = {
+PROGRAMS = {
     "all_reduce": "allreduce",
     "all_gather": "allgather",
     "reduce_scatter": "reduce_scatter",
@@ -36,7 +33,6 @@ _PROGRAMS = {
     "reduce": "reduce",
     "alltoall": "alltoall",
 }
-_NAMES = {"".join(part.title() for part in name.split("_")): name for name in _PROGRAMS} | {"AlltoAll": "alltoall"}
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -108,12 +104,12 @@ class _NcclTable(Table):
         for place, (start, end) in enumerate(self.places):
             one = dict(zip(self.columns[start:end], ordered[start:end], strict=True))
             time = next(iter(one))
-            wrong = _wrong(one.get("#wrong", "N/A"))
+            wrong = wrong_elements(one.get("#wrong", "N/A"))
             took = seconds(one[time], 6)
             if size is None or took is None or (wrong is None and one.get("#wrong", "N/A") != "N/A"):
                 return None
-            values.append((place == 1, (took,), _estimand(self.tool, time), wrong, reported(one)))
-        return _found(
+            values.append((place == 1, (took,), estimand_of(self.tool, time), wrong, reported(one)))
+        return results(
             self.asked,
             values,
             tool=self.tool,
@@ -127,16 +123,18 @@ class _NcclTable(Table):
         )
 
 
-def _estimand(tool: str, column: str) -> str:
+def estimand_of(tool: str, column: str) -> str:
+    """Return what a sample is that stands in a column of times."""
     return f"mean over iterations that {tool} reports ({column})"
 
 
-def _wrong(text: str) -> int | None:
+def wrong_elements(text: str) -> int | None:
+    """Return how many elements were wrong, None where it is not told."""
     value = number(text)
     return int(value) if value is not None and 0 <= value < 2**63 else None
 
 
-def _found(
+def results(
     asked: Asked,
     values: Sequence[tuple[bool, tuple[float, ...], str, int | None, dict[str, Any]]],
     *,
@@ -150,7 +148,7 @@ def _found(
     hosts: tuple[str, ...] = (),
 ) -> list[Found] | str | None:
     """Return what both placements of one size say, or why they are left out."""
-    if program is not None and program not in _PROGRAMS:
+    if program is not None and program not in PROGRAMS:
         return f"{program}_perf: no collective that ringbench knows"
     if dtype not in _DTYPES:
         return f"type {dtype[:40]}: not known"
@@ -160,7 +158,7 @@ def _found(
         Found(
             tool=tool,
             version=version or None,
-            collective=asked.collective_or(_PROGRAMS[program] if program else None),
+            collective=asked.collective_or(PROGRAMS[program] if program else None),
             algorithm=tool.removesuffix("-tests"),
             op=_OPS.get(op, op),
             dtype=_DTYPES[dtype],
@@ -177,128 +175,6 @@ def _found(
         )
         for in_place, samples, estimand, wrong, further in values
     ]
-
-
-# JSON.
-
-
-def read_json(text: str, asked: Asked) -> Iterator[list[Found] | str]:
-    """Yield what each whole result in a JSON report says, or why it is left out; a cut-off end is a reason too.
-
-    nccl-tests writes one object with ``config`` and ``results``; rccl-tests a list of objects, one for each placement.
-    Raises ValueError for what is no such report.
-    """
-    start = text.find('"results":')  # within a string the quotes would be escaped
-    head: Any = {}
-    if start >= 0:
-        head = _decode(f'{text[:start]}"results":null}}')
-        begin = text.find("[", start)
-        results = _objects(text, begin + 1 if begin >= 0 else len(text))
-    else:
-        begin = len(text) - len(text.lstrip())
-        results = _objects(text, begin + (text[begin : begin + 1] == "["))
-    any_found = False
-    for record in results:
-        if isinstance(record, str):
-            yield record
-            continue
-        any_found = True
-        try:
-            found = _of_nccl(head, record, asked) if start >= 0 else _of_rccl(record, asked)
-        except (KeyError, TypeError, AttributeError):
-            raise ValueError("JSON, but no report of nccl-tests or rccl-tests") from None
-        yield found or "a result without size or time"
-    if not any_found:
-        raise ValueError("JSON, but no whole result of nccl-tests or rccl-tests")
-
-
-def _objects(text: str, at: int) -> Iterator[dict[str, Any] | str]:
-    """Yield objects one after the other, up to the end of their list or to where the text is cut off."""
-    while True:
-        while text[at : at + 1] in (" ", "\n", "\r", "\t", ","):
-            at += 1
-        if text[at : at + 1] in ("]", ""):
-            if at >= len(text) and not text.rstrip().endswith("}"):
-                yield "cut off"
-            return
-        try:
-            value, at = _DECODER.raw_decode(text, at)
-        except json.JSONDecodeError:
-            yield "cut off, or no JSON"
-            return
-        except RecursionError:
-            raise ValueError("nested too deep") from None
-        if not isinstance(value, dict):
-            raise ValueError("JSON, but no report of nccl-tests or rccl-tests")
-        yield value
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no time that can be measured")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
-
-
-def _decode(text: str) -> Any:
-    try:
-        return _DECODER.decode(text.strip())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-
-
-def _of_nccl(head: Any, record: Mapping[str, Any], asked: Asked) -> list[Found] | str | None:
-    devices = [device for device in head.get("config", {}).get("devices", []) if device.get("group", 0) == 0]
-    program = PurePosixPath(str(head.get("args", [""])[0])).name.removesuffix("_perf") or None
-    values = []
-    for name in ("out_of_place", "in_place"):
-        one = record.get(name)
-        if one is None:
-            continue
-        column = "time" if "time" in one else "cpu_time"
-        times, estimand = [one[column]], _estimand(NCCL, column)
-        if each := record.get(f"{name}_per_iter", {}).get("times_us"):
-            times, estimand = each, f"longest over processes of one iteration on the device ({NCCL} times_us)"
-        samples = tuple(time for text in times if (time := seconds(str(text), 6)) is not None)
-        if len(samples) < len(times):
-            return None
-        wrong = None if one.get("nwrong") is None else _wrong(str(one["nwrong"]))
-        values.append((name == "in_place", samples, estimand, wrong, _scalars(one)))
-    return _found(
-        asked,
-        values,
-        tool=NCCL,
-        version="",
-        program=program,
-        dtype=str(record["type"]),
-        op=str(record["redop"]),
-        nranks=len(devices) or None,
-        size=count(str(record["size"])),
-        hosts=tuple(str(device.get("hostname", "")) for device in devices),
-    )
-
-
-def _of_rccl(record: Mapping[str, Any], asked: Asked) -> list[Found] | str | None:
-    time, placed = seconds(str(record["time"]), 6), record["inPlace"]
-    if time is None or placed not in (0, 1):
-        return None
-    return _found(
-        asked,
-        [(placed == 1, (time,), _estimand(RCCL, "time"), _wrong(str(record.get("wrong", "N/A"))), _scalars(record))],
-        tool=RCCL,
-        version="",
-        program=_NAMES.get(str(record["name"]), str(record["name"])[:40]),
-        dtype=str(record["type"]),
-        op=str(record["redop"]),
-        nranks=count(str(record["ranks"])),
-        size=count(str(record["size"])),
-    )
-
-
-def _scalars(record: Mapping[str, Any]) -> dict[str, Any]:
-    return reported({name: str(value) for name, value in record.items() if isinstance(value, (int, float, str))})
 
 
 def make(asked: Asked) -> Nccl:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ringbench.records.importers import imb, nccl, osu, plain
+from ringbench.records.importers import imb, nccl, nccl_json, osu, plain
 from ringbench.records.importers.found import Asked, Found, Table
 from ringbench.records.importers.lines import TELLING, NotSaidError, Source
 from ringbench.records.provenance import now, package_version
@@ -154,7 +154,7 @@ def _read(stream: io.BufferedReader, asked: Asked, report: Report) -> Iterator[t
 
 
 def _read_json(source: Source, asked: Asked, report: Report) -> Iterator[tuple[int, Found]]:
-    for found in nccl.read_json(source.everything(nccl.JSON_LIMIT), asked):
+    for found in nccl_json.read_json(source.everything(nccl_json.LIMIT), asked):
         if isinstance(found, str):
             report.left_out[found] += 1
         else:
