@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ringbench.records.importers.found import MPI_DTYPES, MPI_OPS, Asked, Found, LeftOut, Table, Tool, reported
+from ringbench.records.importers.found import MPI_DTYPES, MPI_OPS, Found, LeftOut, Table, Tool, reported
 from ringbench.records.importers.lines import Line, count, number, seconds
 from ringbench.schedule.semantics import COLLECTIVES, collective_named
 
@@ -109,8 +109,3 @@ class _ImbTable(Table):
                 reported=reported(cells),
             )
         ]
-
-
-def make(asked: Asked) -> Imb:
-    """Return a follower of a new file."""
-    return Imb(asked)

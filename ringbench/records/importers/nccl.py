@@ -175,8 +175,3 @@ def results(
         )
         for in_place, samples, estimand, wrong, further in values
     ]
-
-
-def make(asked: Asked) -> Nccl:
-    """Return a follower of a new file."""
-    return Nccl(asked)

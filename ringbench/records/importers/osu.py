@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ringbench.records.importers.found import MPI_DTYPES, Asked, Found, LeftOut, Table, Tool, reported
+from ringbench.records.importers.found import MPI_DTYPES, Found, LeftOut, Table, Tool, reported
 from ringbench.records.importers.lines import Line, count, seconds
 from ringbench.schedule.semantics import COLLECTIVES, collective_named
 
@@ -136,8 +136,3 @@ class _OsuTable(Table):
         if "non-blocking" in name or self.time.startswith("Pure"):
             return "a non-blocking call and its wait"
         return "a persistent call and its wait" if "persistent" in name else "the local duration after a barrier"
-
-
-def make(asked: Asked) -> Osu:
-    """Return a follower of a new file."""
-    return Osu(asked)

@@ -79,8 +79,3 @@ class _PlainTable(Table):
 
 
 _DEFAULTS = {"op": "sum", "dtype": "unknown", "device": "cpu"}
-
-
-def make(asked: Asked) -> Plain:
-    """Return a follower of a new file."""
-    return Plain(asked)

@@ -10,9 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ringbench.records.importers import imb, nccl, nccl_json, osu, plain
-from ringbench.records.importers.found import Asked, Found, Table
+from ringbench.records.importers import nccl_json
+from ringbench.records.importers.found import Asked, Found, Table, Tool
+from ringbench.records.importers.imb import Imb
 from ringbench.records.importers.lines import TELLING, NotSaidError, Source
+from ringbench.records.importers.nccl import Nccl
+from ringbench.records.importers.osu import Osu
+from ringbench.records.importers.plain import Plain
 from ringbench.records.provenance import now, package_version
 from ringbench.records.row import Row
 from ringbench.records.run import SCHEMA_VERSION
@@ -163,7 +167,7 @@ def _read_json(source: Source, asked: Asked, report: Report) -> Iterator[tuple[i
 
 def _read_lines(source: Source, asked: Asked, report: Report) -> Iterator[tuple[int, Found]]:
     """Yield what the rows say, each with the number of its line; whoever opened a table reads the lines below it."""
-    tools = [module.make(asked) for module in (osu, imb, nccl, plain)]
+    tools: list[Tool] = [Osu(asked), Imb(asked), Nccl(asked), Plain(asked)]
     table: Table | None = None
     for line in source.lines():
         understood = line.comment
