@@ -192,6 +192,12 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("runs", nargs="+", metavar="RUN", help="a run.jsonl or its folder")
     sub.add_argument("--include-oversubscribed", action="store_true", help="fit rows whose ranks share cores too")
     _add_format(sub)
+    sub = command("import", "read what other benchmarks wrote: OSU, IMB, nccl-tests, rccl-tests, CSV", IMPORT_EXAMPLE)
+    sub.add_argument("files", nargs="+", metavar="FILE", help="what one of these tools printed, or logs around it")
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for run.jsonl")
+    ranks = "number of ranks, where a file does not say"
+    sub.add_argument("--nranks", type=_checked(_positive), metavar="N", help=ranks)
+    sub.add_argument("--collective", metavar="NAME", help="which collective it is, where a file does not say")
     sub = command("verify", "prove every algorithm's schedule, without MPI", "ringbench verify --max-ranks 16")
     sub.add_argument("--max-ranks", type=_checked(_count), metavar="N", help="for 1..N ranks (default 64)")
     sub.add_argument("--collective", metavar="NAME", help="of one collective only")
@@ -222,5 +228,6 @@ def make_parser(version: str) -> argparse.ArgumentParser:
 
 SWEEP_EXAMPLE = "ringbench sweep --ranks 2,4 --sizes 8:64MiB:x2 --algorithms ring,mpi --time-budget 60s"
 RUN_EXAMPLE = "mpirun -n 4 ringbench run --sizes 8:64MiB:x4"
+IMPORT_EXAMPLE = "ringbench import osu_allreduce.txt --nranks 16 --out out/osu"
 DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

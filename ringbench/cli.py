@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ringbench.arguments import UsageError, make_parser
 from ringbench.records.provenance import now, package_version, provenance
 from ringbench.records.row import Row
-from ringbench.records.run import Run, append, read_run, run_file
+from ringbench.records.run import Run, append, encode, read_run, run_file
 from ringbench.records.settings import Settings, SweepPlan, override, plan_from, read_plan
 from ringbench.records.units import format_size
 
@@ -122,7 +122,7 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
             plan = read_plan(arguments.plan)
         elif started:
             stored = started.provenance.get("settings")
-            if not isinstance(stored, dict):
+            if not isinstance(stored, dict) or "imported" in started.provenance:
                 raise ValueError(f"{started.path}: its first line holds no settings to go on with")
             plan = plan_from({**stored, **{name: started.provenance.get(name) for name in ("ranks", "launches")}})
         else:
@@ -621,6 +621,32 @@ def _show_sweep(run: Run, folder: Path, format: str) -> None:
     say(f"ringbench: every sample is in {run.path}, the tables beside it in {tables}")
 
 
+# Importing.
+
+
+@_showing
+def _import(arguments: argparse.Namespace) -> int:
+    from ringbench.launch.sweep import open_run
+    from ringbench.records.importers.lines import NotSaidError
+    from ringbench.records.importers.read import read_files
+
+    try:
+        found = read_files(arguments.files, nranks=arguments.nranks, collective=arguments.collective)
+    except (NotSaidError, OSError) as error:
+        raise UsageError(_reason(error)) from None
+    try:
+        file = open_run(arguments.out, found.provenance(sys.argv[1:]))
+    except (ValueError, OSError) as error:
+        raise UsageError(_reason(error)) from None
+    with open(file, "ab") as stream:
+        stream.writelines(map(encode, found.records()))
+    for report in found.reports:
+        for line in report.lines():
+            say(f"ringbench: {line}")
+    say(f"ringbench: {len(found.rows)} rows are in {file}")
+    return 0
+
+
 # Schedules.
 
 
@@ -837,6 +863,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": _compare,
     "fit": _fit,
     "verify": _verify,
+    "import": _import,
     "list": _list,
     "draw": _draw,
     "doctor": _doctor,

@@ -27,7 +27,7 @@ FASTER, SLOWER, SAME, CANNOT_TELL = "faster", "slower", "same", "cannot tell"
 FORCED = "forced"
 
 #: What two rows must share to be compared, in the order in which comparisons are listed.
-CELL = ("collective", "op", "dtype", "device", "nranks", "in_place", "nbytes")
+CELL = ("collective", "op", "dtype", "device", "nranks", "in_place", "estimand", "nbytes")
 
 Cells = Mapping[tuple[Any, ...], Sequence[Row]]
 
@@ -102,9 +102,9 @@ def compare_runs(run1: Run, run2: Run, *, force: bool = False, threshold: float 
     """Compare ``run2`` with ``run1`` wherever both have rows of the same algorithm and cell; below 1 run2 is faster.
 
     Raises ValueError listing what the runs do not share: schema, MPI library, thread level, order, sync, buffers, hosts
-    of the same rank counts, or every rank count, dtype or device. With ``force`` they are compared all the same, across
-    a field in which each run has one value, and every comparison carries the warning ``forced``. Raises ValueError
-    where no cell is shared. A verdict needs 4 launches of both.
+    of the same rank counts, or every rank count, dtype, device or estimand. With ``force`` they are compared all the
+    same, across a field in which each run has one value, and every comparison carries the warning ``forced``. Raises
+    ValueError where no cell is shared. A verdict needs 4 launches of both.
     """
     unlike = _unlike(run1, run2)
     if unlike and not force:
@@ -137,7 +137,7 @@ def _shared(ours: Cells, theirs: Cells, who: str) -> list[tuple[Any, ...]]:
 
 def _unlike(run1: Run, run2: Run) -> dict[str, tuple[str, str]]:
     """Return both runs' values of every field that makes them different experiments."""
-    pairs = {name: (_values(run1, name), _values(run2, name)) for name in ("nranks", "dtype", "device")}
+    pairs = {name: (_values(run1, name), _values(run2, name)) for name in ("nranks", "dtype", "device", "estimand")}
     # More rank counts or dtypes in one run do no harm: a cell is compared only where both have it.
     differing = {name: (one, two) for name, (one, two) in pairs.items() if not one & two}
     common = pairs["nranks"][0] & pairs["nranks"][1]
