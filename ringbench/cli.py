@@ -121,10 +121,8 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
         if arguments.plan:
             plan = read_plan(arguments.plan)
         elif started:
-            stored = started.provenance.get("settings")
-            if not isinstance(stored, dict) or "imported" in started.provenance:
-                raise ValueError(f"{started.path}: its first line holds no settings to go on with")
-            plan = plan_from({**stored, **{name: started.provenance.get(name) for name in ("ranks", "launches")}})
+            stored = {name: started.plan.get(name) for name in ("ranks", "launches")}
+            plan = plan_from({**_stored_settings(started), **stored})
         else:
             plan = SweepPlan(settings=Settings())
         settings = override(plan.settings, **vars(arguments))
@@ -136,6 +134,13 @@ def _settings(arguments: argparse.Namespace, started: Run | None = None) -> Swee
         return SweepPlan(settings=settings, ranks=ranks or plan.ranks, launches=launches)
     except (ValueError, OSError) as error:
         raise UsageError(_reason(error)) from None
+
+
+def _stored_settings(started: Run) -> dict[str, Any]:
+    stored = started.plan.get("settings")
+    if not isinstance(stored, dict) or "imported" in started.provenance:
+        raise ValueError(f"{started.path}: holds no settings to go on with")
+    return stored
 
 
 def _reason(error: Exception) -> str:
@@ -160,6 +165,12 @@ class _Terminated(BaseException):
 
 def _word(reason: BaseException) -> str:
     return "interrupted" if isinstance(reason, KeyboardInterrupt) else "terminated"
+
+
+def _heed_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, _raise_terminated)
 
 
 def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
@@ -197,9 +208,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     except (ValueError, LaunchError, OSError) as error:
         raise UsageError(_reason(error)) from None
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
-            signal.signal(number, _raise_terminated)
+    _heed_signals()
     say(f"ringbench: {memory}")
     try:
         with holding:
@@ -236,7 +245,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _check_resumed(started: Run, settings: Settings) -> None:
     """Raise ValueError where rows to come would be measured in another way than those already there."""
-    before, asked = started.provenance["settings"], settings.to_json()
+    before, asked = {**Settings().to_json(), **_stored_settings(started)}, settings.to_json()
     for name in (
         "segment",
         "thread_level",
@@ -250,7 +259,7 @@ def _check_resumed(started: Run, settings: Settings) -> None:
         "sync",
         "buffers",
     ):
-        if name in before and before[name] != asked[name]:
+        if before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
     libraries = [str(job["mpi_library"]) for job in started.jobs if "mpi_library" in job]
     if libraries:
@@ -634,6 +643,8 @@ def _import(arguments: argparse.Namespace) -> int:
         found = read_files(arguments.files, nranks=arguments.nranks, collective=arguments.collective)
     except (NotSaidError, OSError) as error:
         raise UsageError(_reason(error)) from None
+    except ValueError as error:
+        raise _WrongDataError(str(error)) from None
     try:
         file = open_run(arguments.out, found.provenance(sys.argv[1:]))
     except (ValueError, OSError) as error:
@@ -688,7 +699,7 @@ def _mutants(arguments: argparse.Namespace) -> int:
         mpirun = find_mpirun(os.environ, override=arguments.mpirun)
     except (ValueError, LaunchError) as error:
         raise UsageError(str(error)) from None
-    signal.signal(signal.SIGTERM, _raise_terminated)
+    _heed_signals()
     try:
         cells, failures = run_mutants(
             ranks,
@@ -708,8 +719,10 @@ def _mutants(arguments: argparse.Namespace) -> int:
 
 
 def _try_mutants(arguments: argparse.Namespace) -> int:
+    from ringbench.launch.process import end_with_parent
     from ringbench.runtime.mutants import try_mutants
 
+    end_with_parent()  # as in ``run``
     comm = _world()
     try:
         cells = list(try_mutants(comm, arguments.collective))

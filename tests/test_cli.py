@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import pytest
 
 from ringbench import cli
-from ringbench.arguments import FORMATS, UsageError
-from ringbench.cli import main
+from ringbench.arguments import FORMATS, UsageError, make_parser
+from ringbench.cli import _settings, main
 from ringbench.launch import sweep as sweeping
 from ringbench.records.provenance import package_version
 from ringbench.records.row import Row
@@ -105,7 +105,7 @@ def python(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
 #: Runs several commands in one Python, and prints the exit status of each and the packages it has loaded.
 SEVERAL = """\
 import json, sys
-from ringbench.cli import main
+from ringbench.cli import _settings, main
 for words in json.loads(sys.argv[1]):
     print(">>>", json.dumps(words), flush=True)
     print(">>>", json.dumps(words), file=sys.stderr, flush=True)
@@ -174,6 +174,34 @@ def test_compare_of_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> Non
     assert (out, err.count("\n")) == ("", 1)
     assert main(["compare", "r", "r", "r"]) == 2
     assert "3 runs: compare takes one or two" in capsys.readouterr().err
+
+
+def test_a_resume_goes_by_what_was_asked_for_last(mpirun: str) -> None:
+    assert main(["sweep", "--ranks", "2", "--sizes", "8", "--warmup", "0", "--mpirun", mpirun, "--out", "r"]) == 0
+    done = read_run("r")
+    assert (done.plan, done.status) == (done.provenance, "complete")
+    append(done.path, {**done.provenance, "kind": "resume", "launches": 3})  # and then it was killed
+    asked = make_parser("0").parse_args(["sweep", "--resume", "--out", "r"])
+    assert read_run("r").status == "partial"
+    assert _settings(asked, read_run("r")).launches == 3
+
+
+def test_a_run_from_before_a_setting_was_measured_with_its_default(
+    mpirun: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--mpirun", mpirun, "--out", "r"]
+    assert main(["sweep", "--ranks", "2", "--sizes", "8", "--warmup", "0", *common]) == 0
+    first, *lines = Path("r/run.jsonl").read_text().splitlines()
+    old = json.loads(first)
+    del old["settings"]["sync"]
+    Path("r/run.jsonl").write_text("\n".join([json.dumps(old), *lines]) + "\n")
+    capfd.readouterr()
+    assert main(["sweep", "--resume", "--sync", "roundtime", *common]) == 2
+    assert "was measured with sync barrier, not roundtime" in capfd.readouterr().err
+    del old["settings"]
+    Path("r/run.jsonl").write_text("\n".join([json.dumps(old), *lines]) + "\n")
+    assert main(["sweep", "--resume", *common]) == 2
+    assert "holds no settings to go on with" in capfd.readouterr().err
 
 
 def test_case_41_unlike_runs_are_compared_by_force_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -721,7 +749,7 @@ def test_a_run_that_does_not_say_what_it_measured_cannot_be_gone_on_with(
 ) -> None:
     append(Path(RUN_FILE), {"kind": "provenance", "schema_version": SCHEMA_VERSION})
     assert main(["sweep", "--resume", "--out", ".", "--mpirun", mpirun]) == 2
-    assert capfd.readouterr().err == "ringbench: run.jsonl: its first line holds no settings to go on with\n"
+    assert capfd.readouterr().err == "ringbench: run.jsonl: holds no settings to go on with\n"
 
 
 @pytest.mark.parametrize(("option", "said"), [("--seed", "FAIL"), ("--warmup", "ended with status 7")])

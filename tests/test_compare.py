@@ -292,6 +292,24 @@ def test_runs_are_told_apart_by_their_launches(count: int, verdict: str) -> None
     assert (got.launch_p_value < 0.05) == (count == 4)
 
 
+def test_few_launches_of_one_side_are_not_made_up_for_by_many_of_the_other() -> None:
+    got = only(compare_runs(run(launches("ring", 3)), run(launches("ring", 12, 9.0), "b")))
+    assert got.launch_p_value is not None
+    assert got.launch_p_value < 0.05
+    assert got.verdict == "cannot tell"
+
+
+def test_hot_and_cold_rows_are_not_compared_in_one_run_either() -> None:
+    rows = [row("ring", buffers=1), row("mpi", buffers=8, launch=1)]
+    with pytest.raises(ValueError, match="no cell in common"):
+        compare_rows(rows)
+
+
+def test_a_thousand_launches_are_compared_at_once() -> None:
+    got = only(compare_runs(run(launches("ring", 300)), run(launches("ring", 300, 2.0, seed=4), "b")))
+    assert got.verdict == "slower"
+
+
 def test_enough_launches_are_just_enough() -> None:
     for count, enough in ((ENOUGH_LAUNCHES, True), (ENOUGH_LAUNCHES - 1, False)):
         got = only(compare_runs(run(launches("ring", count)), run(launches("ring", count, 9.0), "b")))
@@ -308,15 +326,23 @@ def test_a_run_and_its_repetition_are_told_apart_in_few_of_100_cells() -> None:
     assert told <= 5
 
 
-@pytest.mark.parametrize(
-    ("name", "default", "other"),
-    [("order", "interleaved", "blocked"), ("sync", "barrier", "roundtime"), ("buffers", 1, 8)],
-)
-def test_rows_measured_in_two_manners_are_unlike(name: str, default: object, other: object) -> None:
+def test_rows_of_turns_and_rows_of_loops_are_unlike() -> None:
     old = run([row("ring")])
-    one, two = (replace(old, provenance={**old.provenance, "settings": {name: value}}) for value in (default, other))
-    assert only(compare_runs(one, old)).ratio == 1
-    with pytest.raises(ValueError, match=f"{name}: {default} against {other}"):
+    turns, loops = (
+        replace(old, provenance={**old.provenance, "settings": {"order": order}})
+        for order in ("interleaved", "blocked")
+    )
+    assert only(compare_runs(turns, old)).ratio == 1
+    with pytest.raises(ValueError, match="order: interleaved against blocked"):
+        compare_runs(turns, loops)
+    assert only(compare_runs(turns, loops, force=True)).warnings == ("forced",)
+
+
+@pytest.mark.parametrize("change", [{"buffers": 8}, {"estimand": "last end - first start"}])
+def test_rows_measured_in_two_manners_are_unlike(change: dict[str, Any]) -> None:
+    one, two = run([row("ring")]), run([row("ring", **change)], "b")
+    ((name, value),) = change.items()
+    with pytest.raises(ValueError, match=f"{name}: .* against {value}"):
         compare_runs(one, two)
     assert only(compare_runs(one, two, force=True)).warnings == ("forced",)
 

@@ -519,7 +519,7 @@ def test_runs_of_two_tools_are_compared_by_force_alone(tmp_path: Path, capsys: p
     assert command(tmp_path, imb, name="imb") == command(tmp_path, OSU_SHORT, "--nranks", "4", name="osu") == 0
     both = [str(tmp_path / "osu"), str(tmp_path / "imb")]
     capsys.readouterr()
-    assert main(["compare", *both]) == 1
+    assert main(["compare", *both]) == 2
     assert "the runs are unlike: estimand: " in capsys.readouterr().err
     assert main(["compare", *both, "--force", "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
@@ -530,7 +530,7 @@ def test_runs_of_two_tools_are_compared_by_force_alone(tmp_path: Path, capsys: p
 def test_rows_of_two_estimands_are_no_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "# algorithm ring\n# nranks 4\n" + OSU_SHORT + IMB.format(version="2019", name="Allreduce", nranks=4)
     assert command(tmp_path, text) == 0
-    assert main(["compare", str(tmp_path / "log")]) == 1
+    assert main(["compare", str(tmp_path / "log")]) == 2
     assert "have no cell in common" in capsys.readouterr().err
 
 

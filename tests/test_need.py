@@ -49,6 +49,7 @@ def test_twice_as_wide_as_asked_for_needs_four_times_the_samples() -> None:
     assert row_need_s(wide, (high - low) / 2, 1000) == pytest.approx(100)
     assert row_need_s(wide, (high - low) / 2, 50) == pytest.approx(50)  # more are never taken
     assert row_need_s(wide, 0.9, 1000) == pytest.approx(25)
+    assert row_need_s(wide, 1e-300, 1000) == pytest.approx(1000)
 
 
 def test_without_an_interval_four_times_as_many() -> None:

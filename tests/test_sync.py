@@ -104,10 +104,21 @@ def test_what_is_long_over_is_forgotten_but_enough_is_kept() -> None:
     model = ClockModel()
     for second in range(100):
         compared(model, second * 10**9)
+        model.forget()
     assert 30 <= len(model.points) <= 32
     compared(model, 10**12)  # after a long pause
+    model.forget()
     assert len(model.points) == 2
     assert model.drift()[0] == pytest.approx(DRIFT, rel=1e-3)
+
+
+def test_a_batch_longer_than_the_window_keeps_its_comparisons() -> None:
+    model, times = ClockModel(), np.arange(0, 90 * 10**9, 10**9)
+    for reference in times.tolist():
+        compared(model, reference)
+    local = np.array([other(reference + 5 * 10**8) for reference in times.tolist()[:-1]])
+    assert np.abs(model.reference(local) - (times[:-1] + 5 * 10**8)).max() <= 2
+    assert model.drift()[1] == pytest.approx(1000 / 30e9, rel=0.05)  # of the window alone
 
 
 def test_times_keep_their_nanoseconds_on_a_machine_that_is_up_for_years() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ringbench.records.kernel import control_groups, lines, number
+from ringbench.records.kernel import control_groups, lines, number, whole
 
 _GIB = 2**30
 
@@ -48,4 +48,4 @@ def check_memory(needed_bytes: int, available: int, what: str) -> None:
 def _fields(path: Path) -> dict[str, int]:
     """Return the numbers of a file of names and numbers."""
     words = (line.split() for line in lines(path))
-    return {pair[0]: int(pair[1]) for pair in words if len(pair) >= 2 and pair[1].isdecimal()}
+    return {pair[0]: count for pair in words if len(pair) >= 2 and (count := whole(pair[1])) is not None}

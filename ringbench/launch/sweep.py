@@ -14,6 +14,7 @@ from typing import Any
 from ringbench.launch.environment import job_environment, node_count
 from ringbench.launch.mpirun import Mpirun, command, usable_cpus
 from ringbench.launch.process import LaunchError, run_job
+from ringbench.records.kernel import whole
 from ringbench.records.need import job_share_s, needs
 from ringbench.records.run import RUN_FILE, append, encode, read_run, repair
 from ringbench.records.settings import Settings
@@ -118,10 +119,13 @@ def sweep(
                 # MPICH's mpirun ends with 0 also where a rank left without a word and it killed the others.
                 failure = f"{nranks} ranks: {mpirun.path} ended with status 0, but {len(left)} sizes were not measured"
             repair(file)  # a job whose disk is full leaves half a line
-            known[nranks] = _need_s(file, settings, nranks, launch, time.monotonic() - started)
-            if failure is not None:
+            took = time.monotonic() - started
+            if failure is None:
+                known[nranks] = _need_s(file, settings, nranks, launch, took)
+            else:
                 report(failure)
                 failures.append(failure)
+                end += max(0.0, took - budget)  # what a job that hung took is not taken from the others
         if not failures and not any(missing_sizes(file, settings, nranks, launch) for launch, nranks in jobs):
             status = "complete"
     finally:
@@ -173,7 +177,6 @@ def start_job(
 
 def default_ranks(environ: Mapping[str, str]) -> tuple[int, ...]:
     """Return 1, 2, 4, ... up to the tasks of the Slurm allocation, or to the cores here, and that number itself."""
-    tasks = environ.get("SLURM_NTASKS", "")
-    most = int(tasks) if tasks.isdigit() and int(tasks) > 0 else usable_cpus()[0]
+    most = whole(environ.get("SLURM_NTASKS", "")) or usable_cpus()[0]
     powers = [2**power for power in range(most.bit_length())]
     return tuple(sorted({*powers, most}))

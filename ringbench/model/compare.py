@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from ringbench.model.resample import SEED, pooled_median, pooled_ratio, resampled, resampled_ratios
 from ringbench.records.guards import GUARDS
-from ringbench.records.row import Row
+from ringbench.records.row import MANNER, Row
 from ringbench.records.run import Run
 from ringbench.records.settings import Settings
 
@@ -23,11 +22,14 @@ THRESHOLD = 0.02
 
 #: Of each of two runs, so that a rank test over them can reach 5 %.
 ENOUGH_LAUNCHES = 4
+
+#: From here on the exact distribution takes seconds, and the normal one is as good.
+MANY_LAUNCHES = 20
 FASTER, SLOWER, SAME, CANNOT_TELL = "faster", "slower", "same", "cannot tell"
 FORCED = "forced"
 
 #: What two rows must share to be compared, in the order in which comparisons are listed.
-CELL = ("collective", "op", "dtype", "device", "nranks", "in_place", "estimand", "nbytes")
+CELL = ("collective", "op", "dtype", "device", "nranks", "in_place", *MANNER, "nbytes")
 
 Cells = Mapping[tuple[Any, ...], Sequence[Row]]
 
@@ -137,7 +139,7 @@ def _shared(ours: Cells, theirs: Cells, who: str) -> list[tuple[Any, ...]]:
 
 def _unlike(run1: Run, run2: Run) -> dict[str, tuple[str, str]]:
     """Return both runs' values of every field that makes them different experiments."""
-    pairs = {name: (_values(run1, name), _values(run2, name)) for name in ("nranks", "dtype", "device", "estimand")}
+    pairs = {name: (_values(run1, name), _values(run2, name)) for name in ("nranks", "dtype", "device", *MANNER)}
     # More rank counts or dtypes in one run do no harm: a cell is compared only where both have it.
     differing = {name: (one, two) for name, (one, two) in pairs.items() if not one & two}
     common = pairs["nranks"][0] & pairs["nranks"][1]
@@ -146,7 +148,7 @@ def _unlike(run1: Run, run2: Run) -> dict[str, tuple[str, str]]:
         "thread_level": lambda run: _of_jobs(run, "thread_level"),
         "hosts": lambda run: _hosts(run, common),
         "schema_version": _schema,
-        **{name: partial(_setting, name=name) for name in ("order", "sync", "buffers")},
+        "order": _order,
     }
     for name, read in readers.items():
         one, two = read(run1), read(run2)
@@ -160,19 +162,23 @@ def _values(run: Run, name: str) -> set[Any]:
 
 
 def _of_jobs(run: Run, name: str) -> set[Any]:
-    return {job.get(name) for job in run.jobs}
+    return {_plain(job.get(name)) for job in run.jobs}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as it is where a file can well hold it, else how it is written."""
+    return value if value is None or isinstance(value, str) else repr(value)
 
 
 def took_turns(run: Run) -> bool:
     """Say whether the algorithms of a run took turns; before there was a choice, they did."""
-    return _setting(run, "order") == {"interleaved"}
+    return _order(run) == {Settings().order}
 
 
-def _setting(run: Run, name: str) -> set[Any]:
-    """Return what a run's settings say; what was no choice yet when it was made was what is now the default."""
+def _order(run: Run) -> set[Any]:
     settings = run.provenance.get("settings")
-    value = settings.get(name) if isinstance(settings, dict) else None
-    return {getattr(Settings(), name) if value is None else value}
+    order = settings.get("order") if isinstance(settings, dict) else None
+    return {_plain(order) or Settings().order}
 
 
 def _schema(run: Run) -> set[Any]:
@@ -191,7 +197,8 @@ def _places(names: Sequence[str]) -> str:
 
 
 def _listed(values: set[Any]) -> str:
-    return ", ".join(str(value) for value in sorted(values, key=lambda value: (str(type(value)), value))) or "none"
+    texts = (str(value) for value in sorted(values, key=lambda value: (str(type(value)), value)))
+    return ", ".join(text if text.isprintable() else repr(text) for text in texts) or "none"
 
 
 def _compare(
@@ -279,7 +286,7 @@ def _rank_test(ours: Sequence[Row], theirs: Sequence[Row], paired: bool) -> floa
 
 
 def _launch_test(ours: Sequence[Row], theirs: Sequence[Row]) -> float:
-    """Return the exact p-value of no difference between launches, by the ranks of their medians.
+    """Return the p-value of no difference between launches, by the ranks of their medians; exact for few of them.
 
     Samples of one launch share what that launch was given, so between runs it is launches that count: 3 against 3
     never reach 5 %, 4 against 4 do. Not corrected for the number of cells, which few launches could not pay for.
@@ -287,7 +294,8 @@ def _launch_test(ours: Sequence[Row], theirs: Sequence[Row]) -> float:
     from scipy.stats import mannwhitneyu
 
     one, other = ([row.summary[0] for row in side] for side in (ours, theirs))
-    return float(mannwhitneyu(one, other, method="exact").pvalue)
+    method = "exact" if max(len(one), len(other)) <= MANY_LAUNCHES else "asymptotic"
+    return float(mannwhitneyu(one, other, method=method).pvalue)
 
 
 def _ratio(

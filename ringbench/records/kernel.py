@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+#: More no counter of the kernel has.
+_DIGITS = 20
+
 
 def lines(path: Path) -> list[str]:
     """Return the lines of a file, none where it cannot be read."""
     try:
-        return path.read_text().splitlines()
-    except (OSError, ValueError):  # bytes that are no text, and names that are none
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except (OSError, ValueError):  # names that are none
         return []
+
+
+def whole(word: str) -> int | None:
+    """Return the whole number, not negative, that a word is; None where it is none that a machine counts to."""
+    word = word.strip()
+    return int(word) if word.isascii() and word.isdecimal() and len(word) <= _DIGITS else None
 
 
 def number(path: Path) -> int | None:
     """Return the number a file holds; None where it holds none, as for the limit ``max``."""
     found = lines(path)
-    return int(found[0]) if found and found[0].strip().isdecimal() else None
+    return whole(found[0]) if found else None
 
 
 def control_groups(root: Path, controller: str) -> Iterator[tuple[int, Path]]:

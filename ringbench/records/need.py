@@ -29,7 +29,8 @@ def row_need_s(row: Row, precision: float, max_samples: int) -> float:
     factor = 1.0
     if row.stop == "budget":
         width = (high - low) / middle if middle and low is not None and high is not None else 2 * precision
-        factor = min(max(1.0, (width / precision) ** 2), max(1.0, max_samples / taken))
+        ratio = width / precision
+        factor = min(max(1.0, ratio * ratio), max(1.0, max_samples / taken))
     return sum(row.samples_s) * factor
 
 

@@ -21,7 +21,7 @@ ESTIMAND = "max over ranks of the local duration after a barrier"
 
 #: What a file must hold for the fields that everything else computes with.
 _KINDS: dict[str, type] = {
-    **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device"), str),
+    **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device", "estimand"), str),
     **dict.fromkeys(("nranks", "nbytes", "count", "launch", "late", "buffers"), int),
     **dict.fromkeys(("samples_s", "rank_means_s", "warmup_s", "warnings"), tuple),
     "in_place": bool,

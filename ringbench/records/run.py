@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,13 @@ class Run:
 
     ``status`` is ``complete`` or ``partial``; ``torn`` says that the last line was cut off and left out, ``repeated``
     how many rows of a case that an earlier line holds were left out. A row without a round in which all ranks were on
-    time is forgotten where a later one has the case.
+    time is forgotten where a later one has the case. ``plan`` is the line that says what was asked for last: the first,
+    or that of the last ``--resume``.
     """
 
     path: Path
     provenance: Mapping[str, Any]
+    plan: Mapping[str, Any] = field(default_factory=dict)
     jobs: tuple[Mapping[str, Any], ...] = ()
     rows: tuple[Row, ...] = ()
     status: str = "partial"
@@ -98,7 +100,7 @@ def read_run(path: str | Path) -> Run:
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ValueError(f"{file}: schema_version {version!r} is not the {SCHEMA_VERSION} that this ringbench reads")
     rows: dict[tuple[Any, ...], Row] = {}
-    repeated, jobs, status = 0, 0, "partial"
+    repeated, jobs, status, plan = 0, 0, "partial", records[0]
     for number, record in enumerate(records, 1):
         if record.get("kind") == "row":
             try:
@@ -111,7 +113,9 @@ def read_run(path: str | Path) -> Run:
             rows.pop(row.key, None)
             rows[row.key] = row
         elif record.get("kind") == "end":
-            status = str(record.get("status"))
+            status = "complete" if record.get("status") == "complete" else "partial"
+        elif record.get("kind") == "resume":
+            status, plan = "partial", record
         elif record.get("kind") == "job":  # the run goes on: what an earlier end said is over
             status = "partial"
             jobs += 1
@@ -119,6 +123,7 @@ def read_run(path: str | Path) -> Run:
     return Run(
         path=file,
         provenance=records[0],
+        plan=plan,
         jobs=tuple(record for record in records if record.get("kind") == "job"),
         rows=tuple(rows.values()),
         status=status,
@@ -129,10 +134,12 @@ def read_run(path: str | Path) -> Run:
 
 def _check_job(file: Path, number: int, job: Mapping[str, Any]) -> None:
     hosts = job.get("hosts", [])
-    if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+    if not isinstance(hosts, list) or not all(isinstance(host, str) and host.isprintable() for host in hosts):
         raise ValueError(f"{file}, line {number}: the hosts of a job are no list of names")
-    if not isinstance(job.get("mpi_library", ""), str):
-        raise ValueError(f"{file}, line {number}: the MPI library of a job is no name")
+    for name, said in (("mpi_library", "MPI library"), ("thread_level", "thread level")):
+        text = job.get(name) or ""
+        if not isinstance(text, str) or not text.isprintable():
+            raise ValueError(f"{file}, line {number}: the {said} of a job is no name")
 
 
 def _decode(file: Path, number: int, line: bytes) -> dict[str, Any]:

@@ -7,10 +7,13 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from ringbench.records.kernel import lines
+from ringbench.records.kernel import lines, whole
 
 #: How long the load of others is watched, in seconds: 20 ticks of the kernel's accounting.
 WATCHED_S = 0.2
+
+#: Columns of /proc/stat, of user, nice, system, idle, iowait, irq, softirq and steal, in which a core does not work.
+_IDLE, _WAITING = 3, 4
 
 
 def worked_s(root: str | Path, cores: Collection[int]) -> float | None:
@@ -22,9 +25,9 @@ def worked_s(root: str | Path, cores: Collection[int]) -> float | None:
     ticks, seen = 0, set()
     for line in lines(Path(root) / "proc/stat"):
         name, *words = line.split() or [""]
-        if name in wanted and len(words) >= 8 and all(word.isdecimal() for word in words[:8]):
-            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, words[:8])
-            ticks += user + nice + system + irq + softirq + steal
+        counts = [whole(word) for word in words[:8]] if name in wanted else []
+        if len(counts) == 8 and None not in counts:
+            ticks += sum(count or 0 for at, count in enumerate(counts) if at not in (_IDLE, _WAITING))
             seen.add(name)
     return ticks / os.sysconf("SC_CLK_TCK") if wanted and seen == wanted else None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ringbench.records.guards import GUARDS
-from ringbench.records.kernel import control_groups, lines, number
+from ringbench.records.kernel import control_groups, lines, number, whole
 from ringbench.records.libraries import network_choices, tuning
 
 #: Others may use so much of one core, and of every core, before it counts: the accounting knows whole ticks only.
@@ -157,7 +157,7 @@ def cpu_quota(root: str | Path = "/") -> float | None:
     for version, folder in control_groups(Path(root), "cpu"):
         if version == 2:
             words = " ".join(lines(folder / "cpu.max")).split()
-            runtime, period = (int(word) if word.isdecimal() else None for word in (*words, "", "")[:2])
+            runtime, period = (whole(word) for word in (*words, "", "")[:2])
         else:
             runtime, period = number(folder / "cpu.cfs_quota_us"), number(folder / "cpu.cfs_period_us")
         if runtime is not None and period:

@@ -111,14 +111,23 @@ class ClockModel:
         self.points: list[Point] = []
 
     def add(self, point: Point) -> None:
-        """Take in a comparison; those that are long over are forgotten, but for the latest before."""
+        """Take in a comparison."""
         self.points.append(point)
-        while len(self.points) > 2 and point.local - self.points[1].local > WINDOW_NS:
+
+    def forget(self) -> None:
+        """Drop the comparisons that are long over, but for the latest before: no time before now is asked for again."""
+        while len(self.points) > 2 and self.points[-1].local - self.points[1].local > WINDOW_NS:
             del self.points[0]
 
     def drift(self) -> tuple[float, float]:
-        """Return by how much this clock is faster than rank 0's, in s/s, and how far off that may be."""
-        first, last = self.points[0], self.points[-1]
+        """Return by how much this clock is faster than rank 0's, in s/s, and how far off that may be.
+
+        From the last comparison and the latest that is long enough before it.
+        """
+        last = self.points[-1]
+        first = next((point for point in self.points if last.local - point.local <= WINDOW_NS), last)
+        if first is last and len(self.points) > 1:
+            first = self.points[-2]
         span = last.local - first.local
         if span <= 0:
             return 0.0, 0.0
@@ -207,16 +216,18 @@ class RoundTime(Barrier):
 
     def _wait_for_start(self) -> bool:
         """Wait for the time that rank 0 fixes; return whether it was over when this rank heard of it."""
-        clock, message = self.clock, self._message
+        clock, message, compared = self.clock, self._message, False
         while True:
             self.comm.Barrier()  # some may still be at the last round, with which rank 0 was done long ago
             if self.rank == 0:
                 now = clock()
-                message[:2] = now + self.slack, now - self.model.points[-1].local > COMPARE_EVERY_NS
+                stale = now - self.model.points[-1].local > COMPARE_EVERY_NS
+                message[:2] = now + self.slack, stale and not compared
             self.comm.Bcast(self._spec, 0)
             if not message[1]:
                 break
             self.compare()
+            compared = True  # once is enough, however long it took
         start = self.model.local(int(message[0]))
         if (now := clock()) > start:
             self._latest = max(self._latest, now - start)
@@ -227,6 +238,7 @@ class RoundTime(Barrier):
 
     def begin(self) -> None:
         """Compare the clocks. Collective."""
+        self.model.forget()
         self.compare()
 
     def samples(self, starts: Times, ends: Times, late: Times) -> tuple[Any, Any]:
