@@ -48,6 +48,9 @@ class Ranks(np.ndarray):
     def __index__(self) -> int:
         return int(_same(np.asarray(self)))
 
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(self.__index__())
+
     def bit_length(self) -> int:
         """Return what an int does: the bits of the number that all ranks have here."""
         return self.__index__().bit_length()
@@ -119,6 +122,8 @@ class Crowd:
                     self.ended = True
                     break
                 self.asked += 1
+                if self.asked == MAX_OPERATIONS:
+                    raise ValueError(f"{self.asking.title}: rank {self.members[0]} does not come to an end")
                 if isinstance(step, Step):
                     self.queue.append(_numbers(step, size_of))
                 elif step.action == "combine":
@@ -128,8 +133,6 @@ class Crowd:
                     self.queue.append(Operation(NOBODY, NOBODY, 0, reduced))
         except _PartedError as parted:
             return [crowd for part in self._parts(parted.values) for crowd in part.pull(count)]
-        if self.asked >= MAX_OPERATIONS:
-            raise ValueError(f"{self.asking.title}: rank {self.members[0]} does not come to an end")
         return [self]
 
     def _parts(self, values: NDArray[Any]) -> list[Crowd]:

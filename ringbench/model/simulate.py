@@ -180,7 +180,7 @@ class _Play:
         """Bring ranks to their next operation; return those for which there is one in the table."""
         ranks = ranks[self.left[ranks] > 0]
         at, here = self.at[ranks], _here(ranks, self.nranks)
-        self.dest[here], self.source[here], self.nbytes[here], self.reduced[here] = self.table[:, at]
+        self.dest[here], self.source[here], self.nbytes[here], self.reduced[here] = np.take(self.table, at, axis=1)
         self.sending[here], self.receiving[here] = self.dest[here] >= 0, self.source[here] >= 0
         self.at[here] += self.stride[here]
         self.left[here] -= 1
@@ -221,7 +221,13 @@ class _Play:
         depth = np.maximum(self.depth[here], self.depth[receivers]) + 1
         self.sent[here] += self.nbytes[here]
         self.sending[here] = self.receiving[receivers] = False
-        for ranks in (here, receivers):
+        ends = [(here, start, end, path, depth)]
+        if isinstance(here, slice):  # all send, so all receive: in the order of the receivers there is less to look up
+            by = self.source
+            ends.append((here, start[by], end[by], np.take(path, by, axis=1), depth[by]))
+        else:
+            ends.append((receivers, start, end, path, depth))
+        for ranks, start, end, path, depth in ends:
             first, last = self.first[ranks], self.last[ranks]
             twice = np.maximum(np.minimum(end, last) - np.maximum(start, first), 0.0)
             self.busy[ranks] += end - start - twice
