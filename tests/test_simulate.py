@@ -313,6 +313,14 @@ def test_kinds_of_ranks_are_few_where_a_generator_branches() -> None:
     assert asked < 40
 
 
+def test_messages_of_many_spans_are_asked_for_by_a_few_ranks_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "MAX_SPANS", 9)
+    for collective in ("allgather", "reduce_scatter"):
+        algorithm = algorithm_named(collective, "pat")
+        assert len(crowd.operations(algorithm, 8, 1000)) == 4  # four spans in the longest message: two ranks together
+        check_against_slow(algorithm, 8, 1001, FLAT)
+
+
 def test_late_rank_is_waited_for() -> None:
     ring = algorithm_named("allreduce", "ring")
     on_time, late = simulate(ring, 8, 8000, FLAT), simulate(ring, 8, 8000, flat(late=[(3, 1e-3)]))

@@ -94,7 +94,8 @@ def _across(between: Algorithm, places: Places, node: int, local: int, first: in
     part = Part(first=first, size=size, nblocks=nblocks, ntemp=between.temp(nodes))
     if between.reads_original:
         yield copy(work(first, size), part.saved(0, size))
-    yield from renamed(placed(between.operations(node, nodes), part), lambda index: places.rank(index, local))
+    steps = between.generator(node, nodes, **dict(between.arguments))
+    yield from renamed(placed(steps, part), lambda index: places.rank(index, local))
 
 
 def _wide(operations: Operations, size: int) -> Operations:

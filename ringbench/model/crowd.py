@@ -8,6 +8,7 @@ tree on N ranks is asked for log N kinds of ranks instead of N ranks. So every a
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,9 @@ from ringbench.schedule.step import Operations, Spans, Step, spans
 
 #: A generator that parts its ranks more often than this asks for one after the other: it is asked rank by rank.
 MAX_PARTINGS = 64
+
+#: Spans of one message, over all ranks that are asked together.
+MAX_SPANS = 1 << 25
 
 #: No rank on that side of a step.
 NOBODY = -1
@@ -165,11 +169,12 @@ class _Asking(NamedTuple):
     title: str
 
 
-def operations(algorithm: Algorithm, nranks: int, nbytes: int) -> Crowd:
-    """Return all ranks as one crowd, to be asked for the steps of an algorithm on a vector of ``nbytes`` bytes.
+def operations(algorithm: Algorithm, nranks: int, nbytes: int) -> list[Crowd]:
+    """Return all ranks, to be asked for the steps of an algorithm on a vector of ``nbytes`` bytes.
 
-    Blocks are cut at whole bytes. Local copies and divisions take no time in the model and are left out. Raises
-    ValueError where an argument of the algorithm does not fit the number of ranks.
+    They are one crowd, or more where messages have so many spans that arrays of all ranks would not fit. Blocks are cut
+    at whole bytes. Local copies and divisions take no time in the model and are left out. Raises ValueError where an
+    argument of the algorithm does not fit the number of ranks.
     """
     algorithm.check(nranks)
     arguments = dict(algorithm.arguments)
@@ -178,7 +183,10 @@ def operations(algorithm: Algorithm, nranks: int, nbytes: int) -> Crowd:
         return algorithm.generator(rank, nranks, **arguments) if nranks > 1 else ()
 
     size_of = Sizes(nbytes, algorithm.blocks(nranks), algorithm.temp(nranks))
-    return Crowd(np.arange(nranks), _Asking(generator, size_of, f"{algorithm.title}, {nranks} ranks"))
+    asking = _Asking(generator, size_of, f"{algorithm.title}, {nranks} ranks")
+    steps = (step for step in islice(generator(0), MAX_OPERATIONS) if isinstance(step, Step))
+    size = max(1, MAX_SPANS // max((len(spans(step.send)) for step in steps if step.send), default=1))
+    return [Crowd(np.arange(first, min(first + size, nranks)), asking) for first in range(0, nranks, size)]
 
 
 def _numbers(step: Step, size_of: Sizes) -> Operation:

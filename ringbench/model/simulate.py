@@ -136,9 +136,9 @@ class _Play:
         self.at, self.stride, self.left = (np.zeros(nranks, dtype=np.int64) for _ in range(3))
         self.table: Indices = np.zeros((4, 0), dtype=np.int64)
 
-    def run(self, everyone: Crowd, title: str) -> None:
+    def run(self, everyone: Sequence[Crowd], title: str) -> None:
         """Play until all ranks have ended; raise ValueError where some never do."""
-        crowds = self.refill([everyone])
+        crowds = self.refill(everyone)
         moved = self.load(np.arange(self.nranks))
         while True:
             while len(moved):
