@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
-from ringbench.records.units import parse_inverse_rate, parse_ranks, parse_size, parse_sizes, parse_time
+from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
 
 FORMATS = ("text", "markdown", "csv", "json")
@@ -69,15 +69,13 @@ def _groups(text: str) -> str:
 
 
 def _link(text: str) -> tuple[float, float]:
-    alpha, comma, beta = text.partition(",")
-    if not comma:
-        raise ValueError(f"malformed link {text!r}: alpha,beta as in 2us,50GB/s")
-    return parse_time(alpha), parse_inverse_rate(beta)
+    latency, _, bandwidth = text.partition(",")
+    return parse_latency(latency), parse_bandwidth(bandwidth)
 
 
 def _late(text: str) -> tuple[int, float]:
     rank, _, late = text.partition(":")
-    return _count(rank), parse_time(late)
+    return _count(rank), parse_latency(late)
 
 
 def _slow_rank(text: str) -> tuple[int, float]:
@@ -161,9 +159,9 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     add("--chunks", type=_checked(_positive), metavar="C", help="pieces of a pipelined schedule (default 4)")
     add("--between", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
     add("--trace", type=Path, metavar="FILE", help="write who does what when, for chrome://tracing")
-    group = parser.add_argument_group("the network", "TIME is as in 2us, COST as in 50GB/s or 0.02ns/B")
+    group = parser.add_argument_group("the network", "TIME is as in 2us, COST as in 50GB/s")
     add = group.add_argument
-    time, cost, link = _checked(parse_time), _checked(parse_inverse_rate), _checked(_link)
+    time, cost, link = _checked(parse_latency), _checked(parse_bandwidth), _checked(_link)
     add("--alpha", type=time, metavar="TIME", help="of a message")
     add("--beta", type=cost, metavar="COST", help="of a byte moved")
     add("--gamma", type=cost, default=0.0, metavar="COST", help="of a byte reduced (default 0)")

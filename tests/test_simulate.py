@@ -530,7 +530,7 @@ def test_command_prints_a_table_with_what_the_closed_form_misses(capsys: pytest.
 
 def test_command_takes_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--algorithm", "hierarchical", "--ranks", "8", "--size", "8000B", "--inner", "1us,8GB/s"]
-    words += ["--outer", "5us,2ns/B", "--between", "recursive_doubling", "--format", "json"]
+    words += ["--outer", "5us,500MB/s", "--between", "recursive_doubling", "--format", "json"]
     for nodes in (["--ranks-per-node", "4"], ["--groups", "0,1,2,3/4,5,6,7"]):
         (row,) = json.loads(command(capsys, *words, *nodes)[1])
         assert row["simulated_s"] == pytest.approx(6 * (1e-6 + 2000 / 8e9) + 5e-6 + 2000 * 2e-9)
@@ -543,13 +543,13 @@ def test_command_takes_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--alpha", "2us"], "a link needs --alpha and --beta, or --inner alpha,beta"),
         ([*LINK, "--inner", "1us,1GB/s"], "a link needs"),
-        (["--inner", "1us"], "malformed link '1us'"),
-        (["--alpha", "2", "--beta", "1GB/s"], "malformed time '2'"),
-        (["--alpha", "2us", "--beta", "1GB"], "malformed cost of a byte '1GB'"),
+        (["--inner", "1us"], "malformed bandwidth ''"),
+        (["--alpha", "2", "--beta", "1GB/s"], "malformed latency '2'"),
+        (["--alpha", "2us", "--beta", "1GB"], "malformed bandwidth '1GB'"),
         ([*LINK, "--outer", "1us,1GB/s"], "--outer needs --ranks-per-node or --groups"),
         ([*LINK, "--groups", "0,1/2,3", "--ranks-per-node", "2"], "--groups and --ranks-per-node both say"),
         ([*LINK, "--late", "4:1us"], "rank 4: there are 4 ranks"),
-        ([*LINK, "--late", "1"], "malformed time ''"),
+        ([*LINK, "--late", "1"], "malformed latency ''"),
         ([*LINK, "--slow-rank", "1:0x"], "malformed factor '0x'"),
         ([*LINK, "--slow-link", "1:2x"], "malformed slow link '1:2x'"),
         ([*LINK, "--algorithm", "mpi"], "the library's own"),

@@ -72,37 +72,6 @@ def parse_ranks(text: str) -> list[int]:
     return sorted(ranks)
 
 
-_TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-_TIME = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*(ns|us|ms|s)\s*")
-_RATE = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*([A-Za-z]*B)/s\s*")
-
-
-def parse_time(text: str) -> float:
-    """Return the seconds of a time with its unit, as in ``2us``, or of a plain 0; raise ValueError quoting the text."""
-    match = _TIME.fullmatch(text)
-    if match is None and text.strip() != "0":
-        raise ValueError(f"malformed time {text!r}: a number with ns, us, ms or s, as in 2us")
-    return float(match[1]) * _TIMES[match[2]] if match else 0.0
-
-
-def parse_inverse_rate(text: str) -> float:
-    """Return the seconds per byte of a bandwidth, as in ``50GB/s``, or of a time per byte, as in ``0.02ns/B``, or of 0.
-
-    Raises ValueError quoting the text.
-    """
-    match = _RATE.fullmatch(text)
-    factor = _UNITS.get(match[2].upper()) if match else None
-    if match and factor and float(match[1]) > 0:
-        return 1 / (float(match[1]) * factor)
-    per_byte = _TIME.fullmatch(text.strip().removesuffix("/B"))
-    if per_byte and text.strip().endswith("/B"):
-        return float(per_byte[1]) * _TIMES[per_byte[2]]
-    if text.strip() == "0":
-        return 0.0
-    how = "a bandwidth as in 50GB/s, a time per byte as in 0.02ns/B, or 0"
-    raise ValueError(f"malformed cost of a byte {text!r}: {how}")
-
-
 def format_size(nbytes: int) -> str:
     """Write bytes in the largest binary unit that divides them: ``64KiB``, ``1000B``."""
     for power, prefix in reversed(list(enumerate("KMGT", 1))):
@@ -117,3 +86,23 @@ def format_seconds(seconds: float) -> str:
         if seconds * factor < 1000:
             return f"{seconds * factor:.4g}{unit}"
     return f"{seconds:.4g}s"
+
+
+def parse_latency(text: str) -> float:
+    """Return the seconds in a latency such as ``2us``; raise ValueError naming what is malformed."""
+    return _scaled(text, {"NS": 1e-9, "US": 1e-6, "MS": 1e-3, "S": 1.0}, "latency 2us")
+
+
+def parse_bandwidth(text: str) -> float:
+    """Return the seconds of a byte at a bandwidth such as ``50GB/s``; raise ValueError naming what is malformed."""
+    per_second = {f"{unit}/S": float(factor) for unit, factor in _UNITS.items() if unit.endswith("B")}
+    return 1 / _scaled(text, per_second, "bandwidth 50GB/s")
+
+
+def _scaled(text: str, units: dict[str, float], what: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:E[-+]?\d+)?)\s*([A-Z/]+)\s*", text.upper())
+    value = float(match[1]) * units.get(match[2], 0.0) if match else 0.0
+    if not 1e-15 < value < 1e18:
+        name, example = what.split()
+        raise ValueError(f"malformed {name} {text!r}: a number above 0 with its unit, as in {example}")
+    return value
