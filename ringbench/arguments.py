@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
-from ringbench.records.units import parse_ranks, parse_size, parse_sizes
+from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
 
 FORMATS = ("text", "markdown", "csv", "json")
@@ -68,6 +68,31 @@ def _groups(text: str) -> str:
     return text
 
 
+def _link(text: str) -> tuple[float, float]:
+    latency, _, bandwidth = text.partition(",")
+    return parse_latency(latency), parse_bandwidth(bandwidth)
+
+
+def _late(text: str) -> tuple[int, float]:
+    rank, _, late = text.partition(":")
+    return _count(rank), parse_latency(late)
+
+
+def _slow_rank(text: str) -> tuple[int, float]:
+    rank, _, factor = text.partition(":")
+    slower = _number(factor, {"x": 1, "": 1}, "factor")
+    if slower == 0:
+        raise ValueError(f"malformed factor {factor!r}: above 0, as in 2x")
+    return _count(rank), slower
+
+
+def _slow_link(text: str) -> tuple[int, int, float]:
+    one, dash, rest = text.partition("-")
+    if not dash:
+        raise ValueError(f"malformed slow link {text!r}: two ranks and a factor, as in 3-4:10x")
+    return (_count(one), *_slow_rank(rest))
+
+
 class _Parser(argparse.ArgumentParser):
     """Parse arguments; say errors once for a whole MPI job."""
 
@@ -119,6 +144,40 @@ def _add_arguments(add: Callable[..., object], *, drawn: bool = False) -> None:
     add("--chunks", type=_checked(_count), metavar="C", help=f"pieces of a pipelined schedule (default {chunks})")
     add("--groups", type=_checked(_groups), metavar="0,1/2,3", help=f"ranks of each node (default {nodes})")
     add("--outer", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
+
+
+def _add_simulate(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--collective", default="allreduce", metavar="NAME", help="allreduce (default), or another of `ringbench list`")
+    names = _checked(lambda text: parse_names(text, "algorithms"))
+    add("--algorithm", type=names, default="ring", metavar="A,B", help="one or several (default ring)")
+    ranks = _checked(lambda text: tuple(parse_ranks(text)))
+    add("--ranks", type=ranks, required=True, metavar="N,M", help="numbers of ranks")
+    sizes = _checked(lambda text: tuple(parse_sizes(text)))
+    add("--size", type=sizes, required=True, metavar="SIZES", help="bytes of the whole vector: 1GiB, or 8:64MiB:x8")
+    add("--root", type=_checked(_count), metavar="RANK", help="of bcast and reduce (default 0)")
+    add("--chunks", type=_checked(_positive), metavar="C", help="pieces of a pipelined schedule (default 4)")
+    add("--between", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
+    add("--trace", type=Path, metavar="FILE", help="write who does what when, for chrome://tracing")
+    group = parser.add_argument_group("the network", "TIME is as in 2us, COST as in 50GB/s")
+    add = group.add_argument
+    time, cost, link = _checked(parse_latency), _checked(parse_bandwidth), _checked(_link)
+    add("--alpha", type=time, metavar="TIME", help="of a message")
+    add("--beta", type=cost, metavar="COST", help="of a byte moved")
+    add("--gamma", type=cost, default=0.0, metavar="COST", help="of a byte reduced (default 0)")
+    add("--inner", type=link, metavar="TIME,COST", help="alpha,beta inside a node, instead of --alpha and --beta")
+    add("--outer", type=link, metavar="TIME,COST", help="alpha,beta between nodes")
+    add("--ranks-per-node", type=_checked(_positive), metavar="G", help="nodes of so many ranks, the last of the rest")
+    add("--groups", type=_checked(parse_groups), metavar="0,1/2,3", help="ranks of each node")
+    group = parser.add_argument_group("what closed forms miss", "each may be given several times, but for --skew")
+    add = group.add_argument
+    add("--skew", type=time, default=0.0, metavar="TIME", help="ranks start at random within it, always the same way")
+    add("--late", type=_checked(_late), action="append", default=[], metavar="RANK:TIME", help="starts so much later")
+    slow = "takes so many times as long: 3:2x, its messages too"
+    add("--slow-rank", type=_checked(_slow_rank), action="append", default=[], metavar="RANK:F", help=slow)
+    slow = "messages between two ranks take so many times as long: 3-4:10x"
+    add("--slow-link", type=_checked(_slow_link), action="append", default=[], metavar="A-B:F", help=slow)
+    _add_format(parser)
 
 
 def _add_launcher(parser: argparse._ActionsContainer) -> None:
@@ -219,6 +278,9 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("-n", "--ranks", type=_checked(_count), default=4, metavar="N", help="number of ranks (default 4)")
     sub.add_argument("--svg", type=Path, metavar="FILE", help="write a picture too")
     _add_arguments(sub.add_argument, drawn=True)
+    _add_simulate(
+        command("simulate", "play schedules on a network of thousands of ranks, without MPI", SIMULATE_EXAMPLE)
+    )
     sub = command("doctor", "say what on this machine will spoil the numbers", "ringbench doctor --ranks 4")
     sub.epilog = f"Exit status: 0 where nothing does, 1 where something does, 2 for wrong usage. {sub.epilog}"
     sub.add_argument("--ranks", type=_checked(_positive), metavar="N", help="to be started (default: as many as cores)")
@@ -230,4 +292,5 @@ SWEEP_EXAMPLE = "ringbench sweep --ranks 2,4 --sizes 8:64MiB:x2 --algorithms rin
 RUN_EXAMPLE = "mpirun -n 4 ringbench run --sizes 8:64MiB:x4"
 IMPORT_EXAMPLE = "ringbench import osu_allreduce.txt --nranks 16 --out out/osu"
 DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
+SIMULATE_EXAMPLE = "ringbench simulate --algorithm ring --ranks 4096 --size 1GiB --alpha 2us --beta 50GB/s"
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

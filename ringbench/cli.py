@@ -27,6 +27,7 @@ from ringbench.records.units import format_size
 
 if TYPE_CHECKING:
     from ringbench.model.choose import Table
+    from ringbench.model.network import Network
 
 
 def say(text: str) -> None:
@@ -821,6 +822,70 @@ def _draw(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _simulate(arguments: argparse.Namespace) -> int:
+    from ringbench.model.simulate import simulate
+    from ringbench.report.tables import render
+    from ringbench.report.timeline import Timeline
+    from ringbench.schedule.registry import algorithm_named
+
+    __import__("ringbench.collectives")
+    rows, timeline = [], None
+    cases = [
+        (name, nranks, size) for name in arguments.algorithm for nranks in arguments.ranks for size in arguments.size
+    ]
+    try:
+        if arguments.trace and len(cases) > 1:
+            raise ValueError(f"--trace: shows one simulation, not {len(cases)}")
+        for name, nranks, nbytes in cases:
+            if name == "mpi":
+                raise ValueError("algorithm 'mpi' is the library's own: it has no schedule here to simulate")
+            network = _network(arguments, nranks)
+            given = {"root": arguments.root, "chunks": arguments.chunks, "outer": arguments.between}
+            known = {key: value for key, value in given.items() if value is not None}
+            algorithm = algorithm_named(arguments.collective, name).given(groups=network.groups, **known)
+            timeline = Timeline(f"{algorithm.title}, {nranks} ranks") if arguments.trace else None
+            found = simulate(algorithm, nranks, nbytes, network, timeline.add if timeline else None)
+            rows.append(found.to_json())
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if timeline is not None:
+        try:
+            arguments.trace.write_text(timeline.render(), encoding="ascii")
+        except OSError as error:
+            raise UsageError(_reason(error)) from None
+        say(f"ringbench: the trace is in {arguments.trace}, for chrome://tracing or ui.perfetto.dev")
+    sys.stdout.write(render(rows, "simulate", arguments.format))
+    return 0
+
+
+def _network(arguments: argparse.Namespace, nranks: int) -> Network:
+    """Return the network that the options describe; raise ValueError for options that do not go together."""
+    from ringbench.model.network import Link, Network
+    from ringbench.schedule.parameters import nodes_of
+
+    plain = (arguments.alpha, arguments.beta)
+    if (None in plain) == (arguments.inner is None) or (arguments.inner and plain != (None, None)):
+        raise ValueError("a link needs --alpha and --beta, or --inner alpha,beta in their place")
+    if arguments.groups and arguments.ranks_per_node:
+        raise ValueError("--groups and --ranks-per-node both say which ranks share a node")
+    groups = nodes_of(nranks, arguments.ranks_per_node) if arguments.ranks_per_node else arguments.groups
+    if arguments.outer and groups is None:
+        raise ValueError("--outer needs --ranks-per-node or --groups to know which ranks share a node")
+    inner, outer = (
+        link and Link(alpha_s=link[0], beta_s_per_byte=link[1]) for link in (arguments.inner or plain, arguments.outer)
+    )
+    return Network(
+        inner=inner,
+        outer=outer,
+        gamma_s_per_byte=arguments.gamma,
+        groups=groups,
+        slow_ranks=arguments.slow_rank,
+        slow_links=arguments.slow_link,
+        skew_s=arguments.skew,
+        late=arguments.late,
+    )
+
+
 # The machine.
 
 
@@ -879,5 +944,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "import": _import,
     "list": _list,
     "draw": _draw,
+    "simulate": _simulate,
     "doctor": _doctor,
 }

@@ -113,6 +113,11 @@ def test_formulas_that_are_not_the_schedule_are_refused() -> None:
         check_formulas(replace(right, rounds=lambda nranks: 7), 5)
     with pytest.raises(ValueError, match="registered with sent = 2, but the schedule has 8/5"):
         check_formulas(replace(right, sent=lambda nranks: Fraction(2)), 5)
+    with pytest.raises(ValueError, match="registered with moved = 2, but the schedule has 8/5"):
+        check_formulas(replace(right, critical=lambda nranks: (2, Fraction(4, 5))), 5)
+    with pytest.raises(ValueError, match="registered with reduced = 0, but the schedule has 4/5"):
+        check_formulas(replace(right, critical=lambda nranks: (Fraction(8, 5), 0)), 5)
+    check_formulas(replace(right, critical=lambda nranks: None), 5)
 
 
 def test_formulas_that_are_bounds_may_not_be_exceeded() -> None:

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from ringbench.records.units import format_seconds, format_size, parse_ranks, parse_size, parse_sizes
+from ringbench.records.units import (
+    format_seconds,
+    format_size,
+    parse_bandwidth,
+    parse_latency,
+    parse_ranks,
+    parse_size,
+    parse_sizes,
+)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +137,32 @@ def test_sizes_are_written_exactly(nbytes: int, text: str) -> None:
 def test_times_are_written_in_ascii_with_a_unit(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
     assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("2us", 2e-6), ("1.5 ms", 1.5e-3), ("3ns", 3e-9), ("4s", 4.0), ("1e3us", 1e-3)]
+)
+def test_latencies_are_read_with_their_unit(text: str, seconds: float) -> None:
+    assert parse_latency(text) == pytest.approx(seconds, rel=1e-15)
+
+
+@pytest.mark.parametrize(("text", "cost"), [("50GB/s", 2e-11), ("1GiB/s", 2.0**-30), ("400 MB/s", 2.5e-9)])
+def test_bandwidth_is_read_as_the_time_of_a_byte(text: str, cost: float) -> None:
+    assert parse_bandwidth(text) == pytest.approx(cost, rel=1e-15)
+
+
+@pytest.mark.parametrize("text", ["", "2", "0", "us", "-2us", "0us", "2us/B", "2 min", "nan", "inf"])
+def test_malformed_latencies_are_named(text: str) -> None:
+    with pytest.raises(ValueError, match="malformed latency") as caught:
+        parse_latency(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "50", "50GB", "0GB/s", "-1GB/s", "50Gb/s/s", "2ns", "50XB/s", "inf"])
+def test_malformed_bandwidths_are_named(text: str) -> None:
+    with pytest.raises(ValueError, match="malformed bandwidth") as caught:
+        parse_bandwidth(text)
+    assert repr(text) in str(caught.value)
 
 
 def test_numbers_without_measure_are_refused() -> None:

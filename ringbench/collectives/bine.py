@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringbench.collectives.swing import partner
-from ringbench.schedule.compose import floor_log2, folded, folded_rounds, is_power
+from ringbench.schedule.compose import floor_log2, folded, folded_critical, folded_rounds, is_power
 from ringbench.schedule.registry import register
 from ringbench.schedule.step import Operations, Step, scale, work
 
@@ -36,6 +36,7 @@ def joining_step(index: int, power: int) -> int:
     blocks=lambda nranks: 1,
     rounds=lambda nranks: folded_rounds(2 * floor_log2(nranks), nranks),
     sent=lambda nranks: floor_log2(nranks) + (not is_power(nranks)),
+    critical=lambda nranks: folded_critical(2 * floor_log2(nranks), floor_log2(nranks), nranks),
     formulas=("2f; 2f+2 folded", "f; f+1 folded"),
 )
 def bine_allreduce(rank: int, nranks: int) -> Operations:

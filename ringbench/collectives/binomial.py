@@ -13,6 +13,7 @@ from ringbench.schedule.step import Operations, Step, scale, work
     blocks=lambda nranks: 1,
     rounds=ceil_log2,
     sent=lambda nranks: min(1, nranks - 1),
+    critical=lambda nranks: (ceil_log2(nranks), ceil_log2(nranks)),
     formulas=("L", "1"),
     arguments=("root",),
 )
@@ -37,6 +38,7 @@ def binomial_reduce(rank: int, nranks: int, root: int = 0) -> Operations:
     blocks=lambda nranks: 1,
     rounds=ceil_log2,
     sent=ceil_log2,
+    critical=lambda nranks: (ceil_log2(nranks), 0),
     formulas=("L", "L"),
     arguments=("root",),
 )
@@ -57,6 +59,7 @@ def binomial_bcast(rank: int, nranks: int, root: int = 0) -> Operations:
     blocks=lambda nranks: 1,
     rounds=lambda nranks: 2 * ceil_log2(nranks),
     sent=ceil_log2,
+    critical=lambda nranks: (2 * ceil_log2(nranks), ceil_log2(nranks)),
     formulas=("2L", "L"),
 )
 def binomial_tree_allreduce(rank: int, nranks: int) -> Operations:

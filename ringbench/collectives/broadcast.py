@@ -16,6 +16,7 @@ from ringbench.schedule.step import Operations, Step, work
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: ceil_log2(nranks) + nranks - 1,
     sent=lambda nranks: Fraction(2 * (nranks - 1), nranks),
+    critical=lambda nranks: (Fraction(2 * (nranks - 1), nranks), 0),
     formulas=("L + N-1", "2(N-1)/N"),
     arguments=("root",),
 )
@@ -38,6 +39,7 @@ def scatter_allgather_bcast(rank: int, nranks: int, root: int = 0) -> Operations
     blocks=lambda nranks, chunks: chunks,
     rounds=lambda nranks, chunks: chunks + nranks - 2 if nranks > 1 else 0,
     sent=lambda nranks: min(1, nranks - 1),
+    critical=lambda nranks, chunks: (Fraction(chunks + nranks - 2, chunks) if nranks > 1 else 0, 0),
     formulas=("c + N-2", "1"),
     arguments=("root", "chunks"),
 )

@@ -15,6 +15,7 @@ from ringbench.schedule.step import Operations, Step, copy, temp, work
     blocks=lambda nranks: nranks,
     rounds=ceil_log2,
     sent=lambda nranks: Fraction(nranks - 1, nranks),
+    critical=lambda nranks: (Fraction(nranks - 1, nranks), 0),
     formulas=("L", "(N-1)/N"),
 )
 def bruck_allgather(rank: int, nranks: int) -> Operations:
@@ -50,6 +51,7 @@ def _sent(nranks: int) -> Fraction:
     temp=lambda nranks: nranks,
     rounds=ceil_log2,
     sent=_sent,
+    critical=lambda nranks: (_sent(nranks), 0),
     formulas=("L", "L/2 for N = 2^L"),
 )
 def bruck_alltoall(rank: int, nranks: int) -> Operations:

@@ -15,13 +15,14 @@ from ringbench.schedule.step import Operations, Step, scale, work
 class Tree:
     """Hold for every rank its parent (None at the root), its children, and the tree's edges between it and the ends.
 
-    ``height`` counts down to the farthest leaf, ``depth`` up to the root.
+    ``height`` counts down to the farthest leaf, ``depth`` up to the root; ``top`` is the root's height.
     """
 
     parent: tuple[int | None, ...]
     children: tuple[tuple[int, ...], ...]
     height: tuple[int, ...]
     depth: tuple[int, ...]
+    top: int
 
 
 def _above(place: int, size: int) -> int | None:
@@ -50,7 +51,7 @@ def _tree(places: list[int]) -> Tree:
         depth[rank] = depth[parent[rank] or 0] + 1
     for rank in reversed(order):
         height[rank] = max((height[child] + 1 for child in children[rank]), default=0)
-    return Tree(parent, tuple(map(tuple, children)), tuple(height), tuple(depth))
+    return Tree(parent, tuple(map(tuple, children)), tuple(height), tuple(depth), max(height))
 
 
 @lru_cache(maxsize=16)
@@ -104,7 +105,7 @@ def double_binary_tree_allreduce(rank: int, nranks: int, chunks: int = 1) -> Ope
     rank sends and receives at most one message in each slot, and all its links are busy once the pipeline is full.
     """
     trees, colour = two_trees(nranks)
-    top = max(tree.height[rank] for tree in trees for rank in range(nranks))
+    top = max(tree.top for tree in trees)
     turn = 2 * (chunks + top - 1)
     sends: dict[int, tuple[int, int]] = {}
     receives: dict[int, tuple[int, int]] = {}

@@ -7,7 +7,7 @@ from fractions import Fraction
 from ringbench.collectives.binomial import binomial_bcast, binomial_reduce
 from ringbench.collectives.ring import ring_allgather, ring_reduce_scatter
 from ringbench.schedule.compose import Part, ceil_log2, placed, renamed
-from ringbench.schedule.parameters import Groups, Value, groups_of
+from ringbench.schedule.parameters import Groups, Places, Value, entry, groups_of, places_of
 from ringbench.schedule.registry import Algorithm, algorithm_named, register
 from ringbench.schedule.step import Operations, Span, Spans, Step, copy, scale, spans, work
 
@@ -85,16 +85,17 @@ def _leaders_remark(nranks: int, groups: Value = None, outer: str = "ring") -> s
     return f"{_nodes(groups_of(groups, nranks))}, {outer} between leaders"
 
 
-def _across(between: Algorithm, node: int, members: list[int], first: int, nblocks: int) -> Operations:
+def _across(between: Algorithm, places: Places, node: int, local: int, first: int, nblocks: int) -> Operations:
     """Run the algorithm between nodes on a range of blocks, one rank of each node taking part."""
-    nodes = len(members)
+    nodes = len(places.size)
     if nodes == 1:
         return
     size = between.blocks(nodes)
     part = Part(first=first, size=size, nblocks=nblocks, ntemp=between.temp(nodes))
     if between.reads_original:
         yield copy(work(first, size), part.saved(0, size))
-    yield from renamed(placed(between.operations(node, nodes), part), lambda index: members[index])
+    steps = between.generator(node, nodes, **dict(between.arguments))
+    yield from renamed(placed(steps, part), lambda index: places.rank(index, local))
 
 
 def _wide(operations: Operations, size: int) -> Operations:
@@ -132,14 +133,13 @@ def hierarchical_allreduce(
     if not _even(layout):
         yield from hierarchical_leaders_allreduce(rank, nranks, groups, outer, chunks)
         return
-    node = next(number for number, group in enumerate(layout) if rank in group)
-    group, between = layout[node], _between(outer, chunks)
-    local, here, size = group.index(rank), len(group), between.blocks(len(layout))
-    yield from renamed(_wide(ring_reduce_scatter(local, here), size), lambda index: group[index])
-    members = [other[local] for other in layout]
-    yield from _across(between, node, members, local * size, here * size)
+    places, between = places_of(layout), _between(outer, chunks)
+    node, local = entry(places.node, rank), entry(places.local, rank)
+    here, size = len(layout[0]), between.blocks(len(layout))
+    yield from renamed(_wide(ring_reduce_scatter(local, here), size), lambda index: places.rank(node, index))
+    yield from _across(between, places, node, local, local * size, here * size)
     yield scale(work(local * size, size))
-    yield from renamed(_wide(ring_allgather(local, here), size), lambda index: group[index])
+    yield from renamed(_wide(ring_allgather(local, here), size), lambda index: places.rank(node, index))
 
 
 @register(
@@ -162,11 +162,11 @@ def hierarchical_leaders_allreduce(
     Works on any layout; the whole vector passes through one rank of each node.
     """
     layout = groups_of(groups, nranks)
-    node = next(number for number, group in enumerate(layout) if rank in group)
-    group, between = layout[node], _between(outer, chunks)
-    local, here, nblocks = group.index(rank), len(group), between.blocks(len(layout))
-    yield from renamed(_wide(binomial_reduce(local, here), nblocks), lambda index: group[index])
+    places, between = places_of(layout), _between(outer, chunks)
+    node, local = entry(places.node, rank), entry(places.local, rank)
+    here, nblocks = entry(places.size, node), between.blocks(len(layout))
+    yield from renamed(_wide(binomial_reduce(local, here), nblocks), lambda index: places.rank(node, index))
     if local == 0:
-        yield from _across(between, node, [other[0] for other in layout], 0, nblocks)
+        yield from _across(between, places, node, 0, 0, nblocks)
         yield scale(work(0, nblocks))
-    yield from renamed(_wide(binomial_bcast(local, here), nblocks), lambda index: group[index])
+    yield from renamed(_wide(binomial_bcast(local, here), nblocks), lambda index: places.rank(node, index))

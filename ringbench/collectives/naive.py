@@ -13,6 +13,7 @@ from ringbench.schedule.step import Operations, Step, combine, original, temp, w
     temp=lambda nranks: nranks,
     rounds=lambda nranks: nranks - 1,
     sent=lambda nranks: nranks - 1,
+    critical=lambda nranks: (nranks - 1, nranks - 1),
     formulas=("N-1", "N-1"),
 )
 def naive_allreduce(rank: int, nranks: int) -> Operations:

@@ -14,6 +14,7 @@ from ringbench.schedule.step import Operations, Step, original, work
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: nranks - 1,
     sent=lambda nranks: Fraction(nranks - 1, nranks),
+    critical=lambda nranks: (Fraction(nranks - 1, nranks), Fraction(nranks - 1, nranks)),
     formulas=("N-1", "(N-1)/N"),
 )
 def pairwise_reduce_scatter(rank: int, nranks: int) -> Operations:
@@ -29,6 +30,7 @@ def pairwise_reduce_scatter(rank: int, nranks: int) -> Operations:
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: nranks - 1,
     sent=lambda nranks: Fraction(nranks - 1, nranks),
+    critical=lambda nranks: (Fraction(nranks - 1, nranks), 0),
     formulas=("N-1", "(N-1)/N"),
 )
 def pairwise_alltoall(rank: int, nranks: int) -> Operations:

@@ -12,6 +12,7 @@ from ringbench.schedule.step import Operations, Step, scale, work
     blocks=lambda nranks: 1,
     rounds=lambda nranks: 2 * (nranks - 1),
     sent=lambda nranks: nranks - 1,
+    critical=lambda nranks: (2 * (nranks - 1), nranks - 1),
     formulas=("2(N-1)", "N-1"),
 )
 def parameter_server_allreduce(rank: int, nranks: int) -> Operations:

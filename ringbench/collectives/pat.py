@@ -15,6 +15,7 @@ from ringbench.schedule.step import Operations, Step, work
     blocks=lambda nranks: nranks,
     rounds=ceil_log2,
     sent=lambda nranks: Fraction(nranks - 1, nranks),
+    critical=lambda nranks: (Fraction(nranks - 1, nranks), 0),
     formulas=("L", "(N-1)/N"),
 )
 def pat_allgather(rank: int, nranks: int) -> Operations:
@@ -40,6 +41,7 @@ def pat_allgather(rank: int, nranks: int) -> Operations:
     blocks=lambda nranks: nranks,
     rounds=ceil_log2,
     sent=lambda nranks: Fraction(nranks - 1, nranks),
+    critical=lambda nranks: (Fraction(nranks - 1, nranks), Fraction(nranks - 1, nranks)),
     formulas=("L", "(N-1)/N"),
 )
 def pat_reduce_scatter(rank: int, nranks: int) -> Operations:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ringbench.schedule.compose import floor_log2, floor_power, fold, folded, folded_rounds, is_power, renamed
+from ringbench.schedule.compose import (
+    floor_log2,
+    floor_power,
+    fold,
+    folded,
+    folded_critical,
+    folded_rounds,
+    halving_critical,
+    is_power,
+    renamed,
+)
 from ringbench.schedule.registry import register
 from ringbench.schedule.step import Operations, Step, scale, work
 
@@ -15,6 +25,7 @@ from ringbench.schedule.step import Operations, Step, scale, work
     blocks=lambda nranks: 1,
     rounds=lambda nranks: folded_rounds(floor_log2(nranks), nranks),
     sent=lambda nranks: floor_log2(nranks) + (not is_power(nranks)),
+    critical=lambda nranks: folded_critical(floor_log2(nranks), floor_log2(nranks), nranks),
     formulas=("f; f+2 folded", "f; f+1 folded"),
 )
 def recursive_doubling_allreduce(rank: int, nranks: int) -> Operations:
@@ -53,6 +64,7 @@ def doubling(index: int, power: int) -> Operations:
     blocks=floor_power,
     rounds=lambda nranks: folded_rounds(2 * floor_log2(nranks), nranks),
     sent=lambda nranks: Fraction(2 * (floor_power(nranks) - 1), floor_power(nranks)) + (not is_power(nranks)),
+    critical=halving_critical,
     formulas=("2f; 2f+2 folded", "2(N-1)/N; 1 + 2(p-1)/p folded"),
 )
 def rabenseifner_allreduce(rank: int, nranks: int) -> Operations:
@@ -72,6 +84,7 @@ def rabenseifner_allreduce(rank: int, nranks: int) -> Operations:
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: folded_rounds(floor_log2(nranks), nranks),
     sent=lambda nranks: Fraction(nranks - 1, nranks) if is_power(nranks) else Fraction(1),
+    critical=lambda nranks: (Fraction(nranks - 1, nranks), Fraction(nranks - 1, nranks)) if is_power(nranks) else None,
     formulas=("f; f+2 folded", "(N-1)/N; 1 folded"),
 )
 def recursive_halving_reduce_scatter(rank: int, nranks: int) -> Operations:
@@ -120,6 +133,7 @@ def _doubling_sent(nranks: int) -> Fraction:
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: folded_rounds(floor_log2(nranks), nranks),
     sent=_doubling_sent,
+    critical=lambda nranks: (Fraction(nranks - 1, nranks), 0) if is_power(nranks) else None,
     formulas=("f; f+2 folded", "(N-1)/N; at most 5/2 folded"),
 )
 def recursive_doubling_allgather(rank: int, nranks: int) -> Operations:
@@ -147,12 +161,19 @@ def recursive_doubling_allgather(rank: int, nranks: int) -> Operations:
         yield Step(dest=here.partner, send=work(rank, nranks - 1))
 
 
+def _reduce_critical(nranks: int) -> tuple[Fraction, Fraction]:
+    """Return the critical path of an allreduce without its last message: the root needs none."""
+    moved, reduced = halving_critical(nranks)
+    return moved - (not is_power(nranks)), reduced
+
+
 @register(
     "reduce",
     "rabenseifner",
     blocks=floor_power,
     rounds=lambda nranks: 2 * floor_log2(nranks) + (not is_power(nranks)),
     sent=lambda nranks: Fraction(floor_power(nranks) - 1, floor_power(nranks)) + Fraction(nranks > 1, 2),
+    critical=_reduce_critical,
     formulas=("2f; 2f+1 folded", "(p-1)/p + 1/2"),
     arguments=("root",),
 )

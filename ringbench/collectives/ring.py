@@ -14,6 +14,7 @@ from ringbench.schedule.step import Operations, Step, scale, work
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: 2 * (nranks - 1),
     sent=lambda nranks: Fraction(2 * (nranks - 1), nranks),
+    critical=lambda nranks: (Fraction(2 * (nranks - 1), nranks), Fraction(nranks - 1, nranks)),
     formulas=("2(N-1)", "2(N-1)/N"),
 )
 def ring_allreduce(rank: int, nranks: int) -> Operations:
@@ -36,6 +37,7 @@ def ring_allreduce(rank: int, nranks: int) -> Operations:
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: nranks - 1,
     sent=lambda nranks: Fraction(nranks - 1, nranks),
+    critical=lambda nranks: (Fraction(nranks - 1, nranks), Fraction(nranks - 1, nranks)),
     formulas=("N-1", "(N-1)/N"),
 )
 def ring_reduce_scatter(rank: int, nranks: int) -> Operations:
@@ -51,6 +53,7 @@ def ring_reduce_scatter(rank: int, nranks: int) -> Operations:
     blocks=lambda nranks: nranks,
     rounds=lambda nranks: nranks - 1,
     sent=lambda nranks: Fraction(nranks - 1, nranks),
+    critical=lambda nranks: (Fraction(nranks - 1, nranks), 0),
     formulas=("N-1", "(N-1)/N"),
 )
 def ring_allgather(rank: int, nranks: int) -> Operations:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ringbench.schedule.compose import floor_log2, floor_power, folded, folded_rounds, is_power
+from ringbench.schedule.compose import (
+    floor_log2,
+    floor_power,
+    folded,
+    folded_critical,
+    folded_rounds,
+    halving_critical,
+    is_power,
+)
 from ringbench.schedule.registry import register
 from ringbench.schedule.step import Operations, Step, scale, work
 
@@ -40,6 +48,7 @@ def position(index: int, power: int) -> int:
     blocks=floor_power,
     rounds=lambda nranks: folded_rounds(2 * floor_log2(nranks), nranks),
     sent=lambda nranks: Fraction(2 * (floor_power(nranks) - 1), floor_power(nranks)) + (not is_power(nranks)),
+    critical=halving_critical,
     formulas=("2f; 2f+2 folded", "2(N-1)/N; 1 + 2(p-1)/p folded"),
 )
 def swing_allreduce(rank: int, nranks: int) -> Operations:
@@ -71,6 +80,7 @@ def swing_allreduce(rank: int, nranks: int) -> Operations:
     blocks=lambda nranks: 1,
     rounds=lambda nranks: folded_rounds(floor_log2(nranks), nranks),
     sent=lambda nranks: floor_log2(nranks) + (not is_power(nranks)),
+    critical=lambda nranks: folded_critical(floor_log2(nranks), floor_log2(nranks), nranks),
     formulas=("f; f+2 folded", "f; f+1 folded"),
     identical_bits=False,
 )

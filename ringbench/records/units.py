@@ -86,3 +86,23 @@ def format_seconds(seconds: float) -> str:
         if seconds * factor < 1000:
             return f"{seconds * factor:.4g}{unit}"
     return f"{seconds:.4g}s"
+
+
+def parse_latency(text: str) -> float:
+    """Return the seconds in a latency such as ``2us``; raise ValueError naming what is malformed."""
+    return _scaled(text, {"NS": 1e-9, "US": 1e-6, "MS": 1e-3, "S": 1.0}, "latency 2us")
+
+
+def parse_bandwidth(text: str) -> float:
+    """Return the seconds of a byte at a bandwidth such as ``50GB/s``; raise ValueError naming what is malformed."""
+    per_second = {f"{unit}/S": float(factor) for unit, factor in _UNITS.items() if unit.endswith("B")}
+    return 1 / _scaled(text, per_second, "bandwidth 50GB/s")
+
+
+def _scaled(text: str, units: dict[str, float], what: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:E[-+]?\d+)?)\s*([A-Z/]+)\s*", text.upper())
+    value = float(match[1]) * units.get(match[2], 0.0) if match else 0.0
+    if not 1e-15 < value < 1e18:
+        name, example = what.split()
+        raise ValueError(f"malformed {name} {text!r}: a number above 0 with its unit, as in {example}")
+    return value

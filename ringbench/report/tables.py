@@ -21,7 +21,7 @@ Flat = Mapping[str, Any]
 
 
 def render(rows: Sequence[Flat], kind: str, format: str) -> str:
-    """Return flat rows of one ``kind`` (table, compare, fit) in one ``format`` (text, markdown, csv, json).
+    """Return flat rows of one ``kind`` (table, compare, fit, simulate) in one ``format`` (text, markdown, csv, json).
 
     JSON is an array of the rows as they are; CSV is RFC 4180 with the same columns, an empty field for None, lists
     joined by ``;``. Always pure ASCII, so that any locale can print it, and ended by a line break. Raises ValueError
@@ -97,11 +97,12 @@ def _blocks(rows: Sequence[Flat], kind: str, *, markdown: bool) -> str:
 
     ordered = sorted(rows, key=lambda row: (block(row), [row[name] for name in order]))
     codes = _codes(ordered)
+    warn = ["warn"] if any("warnings" in row for row in rows) else []
     parts = []
     for _, group in groupby(ordered, key=block):
         members = list(group)
-        cells = [[write(row) for write in columns.values()] + [_flags(row, codes)] for row in members]
-        grid = _grid([*columns, "warn"], cells, markdown)
+        cells = [[write(row) for write in columns.values()] + [_flags(row, codes) for _ in warn] for row in members]
+        grid = _grid([*columns, *warn], cells, markdown)
         parts.append(_join(heading(members), grid, [*closing(members), *_reasons(members)], markdown))
     legend = _legend(kind, ordered, codes)
     return "\n".join([*parts, _join("", "", legend, markdown)] if legend else parts) or "no rows\n"
@@ -161,6 +162,16 @@ def _compare_heading(members: Sequence[Flat]) -> str:
 
 def _fit_heading(members: Sequence[Flat]) -> str:
     return f"{_place(members[0])}; alpha in us, 1/beta in GB/s (10^9 B/s)"
+
+
+def _simulate_heading(members: Sequence[Flat]) -> str:
+    row = members[0]
+    return f"{row['collective']}, {_number(row['nranks'], 'rank')}; {row['network']}; times in us"
+
+
+def _simulate_closing(members: Sequence[Flat]) -> list[str]:
+    names = sorted({row["algorithm"] for row in members})
+    return [line for name in names for line in _remarks(name, [row for row in members if row["algorithm"] == name])]
 
 
 def _place(row: Flat) -> str:
@@ -236,7 +247,7 @@ def _some(items: Sequence[str]) -> str:
 
 def _codes(rows: Sequence[Flat]) -> dict[str, str]:
     """Give every warning seen its letter, or a number where it has none."""
-    seen = dict.fromkeys(warning for row in rows for warning in row["warnings"])
+    seen = dict.fromkeys(warning for row in rows for warning in row.get("warnings", ()))
     unknown = (str(number) for number in range(1, len(seen) + 1))
     return {warning: GUARDS[warning].letter if warning in GUARDS else next(unknown) for warning in seen}
 
@@ -274,6 +285,12 @@ _NOTES = {
         "beta includes the additions",
         "basis call: the schedule is not known, or depends on size or nodes; alpha and beta are those of a whole call "
         "at that N, by vector size",
+    ],
+    "simulate": [
+        "closed, over: the closed form, for links that are all alike and ranks that start together, and how far above "
+        "it the simulation is",
+        "alpha, beta, gamma, wait: what the critical path is made of: messages, bytes moved and reduced, a late start",
+        "idle: the share of all ranks' time in which they neither send, receive nor reduce",
     ],
 }
 
@@ -360,6 +377,21 @@ _FIT: Columns = {
     "basis": lambda row: str(row["basis"]),
 }
 
+_SIMULATE: Columns = {
+    "size": lambda row: format_size(row["nbytes"]),
+    "algorithm": lambda row: str(row["algorithm"]),
+    "time(us)": lambda row: _microseconds(row["simulated_s"]),
+    "closed": lambda row: _microseconds(row["closed_s"]),
+    "over": lambda row: "-" if row["over_closed"] is None else f"{round(row['over_closed'], 6) + 0:+.1%}",
+    "rounds": lambda row: str(row["rounds"]),
+    "sent": lambda row: _sent(row["bytes_sent_max"]),
+    "alpha": lambda row: f"{row['alpha_share']:.1%}",
+    "beta": lambda row: f"{row['beta_share']:.1%}",
+    "gamma": lambda row: f"{row['gamma_share']:.1%}",
+    "wait": lambda row: f"{row['waiting_share']:.1%}",
+    "idle": lambda row: f"{row['idle_share']:.1%}",
+}
+
 #: For each kind: what one block shares, its heading, the order within, its columns, and its closing lines.
 _BLOCKS: dict[
     str,
@@ -391,5 +423,12 @@ _BLOCKS: dict[
         ("algorithm",),
         _FIT,
         _fit_closing,
+    ),
+    "simulate": (
+        ("collective", "nranks", "network"),
+        _simulate_heading,
+        ("nbytes", "algorithm"),
+        _SIMULATE,
+        _simulate_closing,
     ),
 }

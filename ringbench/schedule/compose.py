@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ringbench.schedule.step import Local, Operations, Span, Spans, Step, ranges, spans, work
 
@@ -77,6 +78,18 @@ def folded(rank: int, nranks: int, nblocks: int, inner: Callable[[int, int], Ope
 def folded_rounds(rounds: int, nranks: int) -> int:
     """Return the rounds of a folded algorithm that takes ``rounds`` on a power of two."""
     return rounds if is_power(nranks) else rounds + 2
+
+
+def folded_critical(moved: int | Fraction, reduced: int | Fraction, nranks: int) -> tuple[Fraction, Fraction]:
+    """Return what a folded algorithm moves and reduces on its critical path, given both for a power of two."""
+    outside = 0 if is_power(nranks) else 1
+    return Fraction(moved + 2 * outside), Fraction(reduced + outside)
+
+
+def halving_critical(nranks: int) -> tuple[Fraction, Fraction]:
+    """Return the same of an allreduce that halves, then doubles."""
+    half = Fraction(floor_power(nranks) - 1, floor_power(nranks))
+    return folded_critical(2 * half, half, nranks)
 
 
 def renamed(operations: Operations, rank: Callable[[int], int]) -> Iterator[Step | Local]:

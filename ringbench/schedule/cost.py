@@ -82,15 +82,18 @@ def _latest(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int
 
 
 def check_formulas(algorithm: Algorithm, nranks: int) -> None:
-    """Raise ValueError where the registered rounds or bytes of the busiest rank are not what the schedule has."""
+    """Raise ValueError where the registered rounds or bytes are not what the schedule has."""
     count = 4 * algorithm.blocks(nranks)  # divisible, so that the closed forms are exact
     counted = cost(algorithm, nranks, count)
-    for name, registered, found in (
-        ("rounds", Fraction(algorithm.rounds(nranks)), Fraction(counted.rounds)),
-        ("sent", algorithm.sent(nranks), Fraction(counted.sent_max, count)),
+    path = algorithm.critical(nranks)
+    for name, registered, found, exact in (
+        ("rounds", Fraction(algorithm.rounds(nranks)), Fraction(counted.rounds), algorithm.exact),
+        ("sent", algorithm.sent(nranks), Fraction(counted.sent_max, count), algorithm.exact),
+        ("moved", path and path[0], Fraction(counted.critical_sent, count), True),
+        ("reduced", path and path[1], Fraction(counted.critical_reduced, count), True),
     ):
-        if registered != found if algorithm.exact else registered < found:
-            most = "" if algorithm.exact else " at most"
+        if registered is not None and (registered != found if exact else registered < found):
+            most = "" if exact else " at most"
             title = f"{algorithm.title}, {nranks} ranks"
             raise ValueError(f"{title}: registered with {name} ={most} {registered}, but the schedule has {found}")
 

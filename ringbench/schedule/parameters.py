@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, chain
 from operator import index
 from typing import TypeAlias
 
@@ -62,6 +66,39 @@ def groups_of(value: Value, nranks: int) -> Groups:
     return value if isinstance(value, tuple) else (tuple(range(nranks)),)
 
 
+def entry(table: Sequence[int], place: int) -> int:
+    """Return an entry of a table; for many ranks at once, as ``simulate`` asks, the entry of each."""
+    entries = getattr(place, "entries", None)
+    found: int = table[place] if entries is None else entries(table)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Say where the ranks of some groups are: each one's node and its place there, and the ranks node after node."""
+
+    node: tuple[int, ...]
+    local: tuple[int, ...]
+    size: tuple[int, ...]
+    first: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+    def rank(self, node: int, local: int) -> int:
+        """Return the rank at a place of a node."""
+        return entry(self.ranks, entry(self.first, node) + local)
+
+
+@lru_cache(maxsize=16)
+def places_of(groups: Groups) -> Places:
+    """Return where the ranks of some groups are."""
+    node, local, ranks = [0] * sum(map(len, groups)), [0] * sum(map(len, groups)), [*chain(*groups)]
+    for number, group in enumerate(groups):
+        for place, rank in enumerate(group):
+            node[rank], local[rank] = number, place
+    size = tuple(map(len, groups))
+    return Places(tuple(node), tuple(local), size, (0, *accumulate(size)), tuple(ranks))
+
+
 def parse_groups(text: str) -> Groups:
     """Read groups from text as in ``0,1/2,3``; raise ValueError quoting what is malformed."""
     groups = [[rank.strip() for rank in group.split(",")] for group in text.split("/")]
@@ -77,9 +114,14 @@ def value_text(value: Value) -> str:
     return str(value)
 
 
+def nodes_of(nranks: int, size: int) -> Groups:
+    """Return the groups of nodes with ``size`` ranks each, one after the other; the last has the rest."""
+    return tuple(tuple(range(first, min(first + size, nranks))) for first in range(0, nranks, size))
+
+
 def pairs(nranks: int) -> Groups:
     """Return the groups of nodes with two ranks each; a last one is alone."""
-    return tuple(tuple(range(rank, min(rank + 2, nranks))) for rank in range(0, nranks, 2))
+    return nodes_of(nranks, 2)
 
 
 def samples(name: str, nranks: int) -> list[Value]:

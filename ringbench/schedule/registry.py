@@ -23,9 +23,10 @@ class Algorithm:
     ``blocks(nranks)`` and ``temp(nranks)`` count the blocks the vector is cut into and those of scratch memory;
     ``rounds(nranks)`` and ``sent(nranks)`` are the closed forms printed in the docs: rounds on the critical path, and
     bytes sent by the busiest rank in units of the whole vector; ``formulas`` holds their text. Where they are not
-    ``exact`` no schedule exceeds them. ``identical_bits`` claims that all ranks end with the same bits. ``segmentable``
-    says that messages may be cut without a deadlock. ``arguments`` are those of the generator beyond (rank, nranks);
-    ``remark(nranks)`` is what a reader of a row must be told of what they led to.
+    ``exact`` no schedule exceeds them. ``critical(nranks)`` is what is moved and what is reduced on the critical path,
+    in units of the whole vector; None where there is no closed form. ``identical_bits`` claims that all ranks end with
+    the same bits. ``segmentable`` says that messages may be cut without a deadlock. ``arguments`` are those of the
+    generator beyond (rank, nranks); ``remark(nranks)`` is what a reader of a row must be told of what they led to.
     """
 
     collective: str
@@ -39,6 +40,7 @@ class Algorithm:
     segmentable: bool
     formulas: tuple[str, str] = ("", "")
     exact: bool = True
+    critical: Callable[[int], tuple[Fraction | int, Fraction | int] | None] = lambda nranks: None
     arguments: tuple[tuple[str, Value], ...] = ()
     remark: Callable[[int], str | None] = lambda nranks: None
     make: Callable[[tuple[tuple[str, Value], ...]], Algorithm] | None = None
@@ -150,7 +152,7 @@ def _no_temp(nranks: int) -> int:
     return 0
 
 
-def _nothing(nranks: int) -> str | None:
+def _nothing(nranks: int) -> None:
     return None
 
 
@@ -170,6 +172,7 @@ def register(
     temp: Callable[..., int] = _no_temp,
     formulas: tuple[str, str] = ("", ""),
     exact: bool = True,
+    critical: Callable[..., tuple[Fraction | int, Fraction | int] | None] = _nothing,
     arguments: tuple[str, ...] = (),
     remark: Callable[..., str | None] = _nothing,
     identical_bits: bool = True,
@@ -178,7 +181,8 @@ def register(
     """Register the decorated generator ``f(rank, nranks, **arguments)`` as an algorithm of ``collective``.
 
     The callables take ``nranks`` and, by name, those of the ``arguments`` that they depend on. ``formulas`` are
-    rounds and bytes as one writes them, for the docs. Raises ValueError for an unknown collective or argument, and for
+    rounds and bytes as one writes them, for the docs. ``critical`` returns what is moved and what is reduced on the
+    critical path, where that has a closed form. Raises ValueError for an unknown collective or argument, and for
     a name that is taken.
     """
     if collective_named(collective).rooted and "root" not in arguments:
@@ -201,6 +205,7 @@ def register(
                 sent=lambda nranks: Fraction(bytes_sent(nranks)),
                 formulas=formulas,
                 exact=exact,
+                critical=_bound(critical, values),
                 remark=_bound(remark, values),
                 identical_bits=identical_bits,
                 segmentable=segmentable,

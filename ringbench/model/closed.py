@@ -1,0 +1,46 @@
+"""What closed forms say: rounds * alpha + bytes * beta + reductions * gamma, no rank late or slow."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import ringbench.collectives  # noqa: F401  (fills the registry)
+from ringbench.model.network import Link, Network
+from ringbench.schedule.parameters import groups_of
+from ringbench.schedule.registry import Algorithm, algorithm_named
+
+#: What hierarchies do inside nodes before and after the allreduce between them, where nodes are of one size.
+INSIDE = {
+    "hierarchical": (("reduce_scatter", "ring"), ("allgather", "ring")),
+    "hierarchical_leaders": (("reduce", "binomial"), ("bcast", "binomial")),
+}
+
+
+def closed_form(algorithm: Algorithm, nranks: int, nbytes: int | Fraction, network: Network) -> float | None:
+    """Return the time [s] that the registered closed forms give; None where the algorithm has none.
+
+    On a network of two levels, hierarchies whose groups are its nodes use both; for the others all links are taken for
+    those between nodes.
+    """
+    gamma = network.gamma_s_per_byte
+    if algorithm.name not in INSIDE:
+        return _on(network.widest, gamma, algorithm, nranks, nbytes)
+    arguments = dict(algorithm.arguments)
+    layout = groups_of(arguments["groups"], nranks)
+    if len({len(group) for group in layout}) > 1 or (network.levels > 1 and layout != network.groups):
+        return None
+    size, nodes = len(layout[0]), len(layout)
+    between = algorithm_named("allreduce", str(arguments["outer"])).given(chunks=arguments["chunks"])
+    shard = nbytes * Fraction(1, size) if algorithm.name == "hierarchical" else nbytes
+    phases = [_on(network.inner, gamma, algorithm_named(*name), size, nbytes) for name in INSIDE[algorithm.name]]
+    phases.append(_on(network.widest, gamma, between, nodes, shard))
+    known = [phase for phase in phases if phase is not None]
+    return sum(known) if len(known) == len(phases) else None
+
+
+def _on(link: Link, gamma: float, algorithm: Algorithm, nranks: int, nbytes: int | Fraction) -> float | None:
+    path = algorithm.critical(nranks)
+    if path is None:
+        return None
+    moved, reduced = (float(part * nbytes) for part in path)
+    return algorithm.rounds(nranks) * link.alpha_s + moved * link.beta_s_per_byte + reduced * gamma
