@@ -70,10 +70,11 @@ def main() -> int:
             theirs[row.nbytes].append(loop(comm, row.nbytes, 200))
     if comm.Get_rank() == 0:
         print(MPI.Get_library_version().split(",")[0].splitlines()[0], f"{comm.Get_size()} ranks, medians of {TURNS}")
-        print(f"{'bytes':>10} {'loop_us':>10} {'osu_avg_us':>10} {'ratio':>7}")
+        print(f"{'bytes':>10} {'loop_us':>10} {'osu_avg_us':>10} {'ratio':>7}  ratio of each turn")
         for nbytes in SIZES:
             one, other = statistics.median(ours[nbytes]), statistics.median(theirs[nbytes])
-            print(f"{nbytes:>10} {1e6 * other:>10.2f} {1e6 * one:>10.2f} {one / other:>7.3f}")
+            turns = " ".join(f"{a / b:.2f}" for a, b in zip(ours[nbytes], theirs[nbytes], strict=True))
+            print(f"{nbytes:>10} {1e6 * other:>10.2f} {1e6 * one:>10.2f} {one / other:>7.3f}  {turns}")
     return 0
 
 

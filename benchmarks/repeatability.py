@@ -24,6 +24,11 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     before, after = map(read_run, sys.argv[1:])
+    try:
+        verdicts = Counter(comparison.verdict for comparison in compare_runs(before, after))
+    except ValueError as error:
+        print(f"repeatability: {error}", file=sys.stderr)
+        return 2
     one, other = (
         {tuple(cell[name] for name in CELL): cell for cell in table_cells(run.rows) if cell["ci_low_s"] is not None}
         for run in (before, after)
@@ -39,7 +44,6 @@ def main() -> int:
         first, second = one[cell], other[cell]
         shown = [f"{1e6 * run['ci_low_s']:.4g} to {1e6 * run['ci_high_s']:.4g} us" for run in (first, second)]
         print(f"  {first['algorithm']} N={first['nranks']} {first['nbytes']} B: {shown[0]}, then {shown[1]}")
-    verdicts = Counter(comparison.verdict for comparison in compare_runs(before, after))
     print(f"compared with each other: {dict(sorted(verdicts.items()))}")
     return 0
 
