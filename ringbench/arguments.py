@@ -194,10 +194,19 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("-n", "--ranks", type=_checked(_count), default=4, metavar="N", help="number of ranks (default 4)")
     sub.add_argument("--svg", type=Path, metavar="FILE", help="write a picture too")
     _add_arguments(sub.add_argument, drawn=True)
+    sub = command("lab", "run a command on an emulated cluster: nodes with slow links on this machine", LAB_EXAMPLE)
+    sub.add_argument("--nodes", type=_checked(_count), default=4, metavar="N", help="number of nodes (default 4)")
+    sub.add_argument("--ranks-per-node", type=_checked(_count), default=1, metavar="N", help="(default 1)")
+    sub.add_argument("--rate", default="400mbit", metavar="RATE", help="what a node sends at most (default 400mbit)")
+    sub.add_argument("--delay", metavar="TIME", help="added to every link, as in 200us (default none)")
+    sub.add_argument("--slurm", action="store_true", help="with a Slurm that starts the jobs")
+    sub.add_argument("--inside", type=int, help=argparse.SUPPRESS)
+    sub.add_argument("line", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what runs on the head")
     return parser
 
 
 SWEEP_EXAMPLE = "ringbench sweep --ranks 2,4 --sizes 8:64MiB:x2 --algorithms ring,mpi --time-budget 60s"
 RUN_EXAMPLE = "mpirun -n 4 ringbench run --sizes 8:64MiB:x4"
+LAB_EXAMPLE = "ringbench lab --nodes 4 -- ringbench sweep --sizes 8:16MiB:x8 --algorithms ring,mpi"
 DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

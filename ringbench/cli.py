@@ -228,6 +228,7 @@ def _check_resumed(started: Run, settings: Settings) -> None:
 def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> None:
     """Raise ValueError for what cannot be measured on this node, or on the nodes of an allocation."""
     from ringbench.launch.environment import node_count
+    from ringbench.launch.lab import lab_around
     from ringbench.launch.memory import check_memory
     from ringbench.runtime.arrays import backend_for
     from ringbench.runtime.demands import check_schedules, check_settings, memory_needed
@@ -238,7 +239,7 @@ def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> N
         check_schedules(settings, nranks)
     if settings.device != "cpu":
         backend_for(settings.device).empty(1, settings.dtype)
-    nodes = node_count(os.environ)
+    nodes = node_count(os.environ) if lab_around(os.environ) is None else 1  # the nodes of a lab share one memory
     for nranks in ranks:
         need, nbytes = memory_needed(settings, nranks)
         here = -(-nranks // nodes)
@@ -294,6 +295,7 @@ def _prepare(
     comm: Any, arguments: argparse.Namespace, settings: Settings | None, problem: str | None
 ) -> tuple[str | None, list[dict[str, Any]]]:
     """Check everything before the first measurement; return what is wrong, the same on all ranks, and the ranks."""
+    from ringbench.launch.lab import lab_around
     from ringbench.launch.memory import available_bytes
     from ringbench.launch.sweep import open_run
     from ringbench.runtime.arrays import backend_for
@@ -318,7 +320,8 @@ def _prepare(
     arguments.choices = comm.bcast(arguments.choices, root=0)
     try:
         ranks = gather_ranks(comm, package_version())
-        check_memory(comm, settings, available_bytes(), [rank["host"] for rank in ranks])
+        lab = lab_around(os.environ)  # whose nodes share one memory
+        check_memory(comm, settings, available_bytes(), ["the lab" if lab else rank["host"] for rank in ranks])
     except ValueError as error:
         return str(error), []
     if comm.Get_rank() == 0 and arguments.out is not None:
@@ -638,6 +641,33 @@ def _draw(arguments: argparse.Namespace) -> int:
     return 0
 
 
+# The lab.
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    from ringbench.launch.lab import Lab, LabError, lab_around
+    from ringbench.launch.lab_run import run_inside, run_lab
+    from ringbench.launch.sweep import SAFE_PATH
+
+    line = arguments.line[arguments.line[:1] == ["--"] :]
+    if not line:
+        raise UsageError("lab runs a command, as in `ringbench lab -- ringbench sweep`")
+    names = ("nodes", "ranks_per_node", "rate", "delay", "slurm")
+    # What is installed beside this Python comes first, as in a virtual environment that was activated.
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    try:
+        lab = Lab(**{name: getattr(arguments, name) for name in names})
+        if arguments.inside is not None:
+            return run_inside(lab, line, arguments.inside, os.environ)
+        if lab_around(os.environ) is not None:
+            raise LabError("this is a lab already, and none fits into it")
+        program = [sys.executable, *SAFE_PATH, "-m", "ringbench", "lab"]
+        inner = lambda control: [*program, f"--inside={control}", *lab.arguments(), "--", *line]  # noqa: E731
+        return run_lab(lab, inner, {**os.environ, "PATH": path})
+    except (ValueError, LabError, OSError) as error:
+        raise UsageError(str(error)) from None
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "sweep": _sweep,
     "run": _run,
@@ -647,4 +677,5 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "verify": _verify,
     "list": _list,
     "draw": _draw,
+    "lab": _lab,
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ringbench.launch.environment import job_environment, node_count
+from ringbench.launch.lab import in_lab, lab_around
 from ringbench.launch.mpirun import Mpirun, command, usable_cpus
 from ringbench.launch.process import LaunchError, run_job
 from ringbench.records.run import RUN_FILE, append, encode, read_run, repair
@@ -147,6 +148,7 @@ def _run(
     limit: float,
 ) -> str | None:
     cpus, whole = usable_cpus()
+    lab = lab_around(environ)
     line = command(
         mpirun,
         nranks,
@@ -154,8 +156,10 @@ def _run(
         cpus=cpus,
         bind=whole,
         extra=extra,
-        in_allocation=node_count(environ) > 1,
+        in_allocation=node_count(environ) > 1 or lab is not None,
     )
+    if lab is not None:
+        line = [*in_lab(lab, nranks, environ), *line]
     env = job_environment(environ, flavour=mpirun.flavour, uid=os.getuid())
     try:
         result = run_job(line, env=env, time_limit_s=limit, stdout=stderr, stderr=stderr)
@@ -169,8 +173,10 @@ def _run(
 
 
 def default_ranks(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... up to the tasks of the Slurm allocation, or to the cores here, and that number itself."""
-    tasks = environ.get("SLURM_NTASKS", "")
-    most = int(tasks) if tasks.isdigit() and int(tasks) > 0 else usable_cpus()[0]
+    """Return 1, 2, 4, ... up to the tasks of a Slurm allocation, the room in a lab, or the cores, and that number."""
+    tasks, lab = environ.get("SLURM_NTASKS", ""), lab_around(environ)
+    most = lab.ranks if lab is not None else usable_cpus()[0]
+    if tasks.isdigit() and int(tasks) > 0:
+        most = int(tasks)
     powers = [2**power for power in range(most.bit_length())]
     return tuple(sorted({*powers, most}))
