@@ -649,9 +649,10 @@ def _lab(arguments: argparse.Namespace) -> int:
     from ringbench.launch.lab_run import run_inside, run_lab
     from ringbench.launch.sweep import SAFE_PATH
 
+    program = [sys.executable, *SAFE_PATH, "-m", "ringbench"]
     line = arguments.line[arguments.line[:1] == ["--"] :]
-    if not line:
-        raise UsageError("lab runs a command, as in `ringbench lab -- ringbench sweep`")
+    if bool(line) == arguments.selftest:
+        raise UsageError("lab runs a command, as in `ringbench lab -- ringbench sweep`, or its --selftest")
     names = ("nodes", "ranks_per_node", "rate", "delay", "slurm")
     # What is installed beside this Python comes first, as in a virtual environment that was activated.
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
@@ -661,11 +662,56 @@ def _lab(arguments: argparse.Namespace) -> int:
             return run_inside(lab, line, arguments.inside, os.environ)
         if lab_around(os.environ) is not None:
             raise LabError("this is a lab already, and none fits into it")
-        program = [sys.executable, *SAFE_PATH, "-m", "ringbench", "lab"]
-        inner = lambda control: [*program, f"--inside={control}", *lab.arguments(), "--", *line]  # noqa: E731
-        return run_lab(lab, inner, {**os.environ, "PATH": path})
+        inner = [*lab.arguments(), "--", *(line or [*program, "link"])]
+        return run_lab(
+            lab, lambda control: [*program, "lab", f"--inside={control}", *inner], {**os.environ, "PATH": path}
+        )
     except (ValueError, LabError, OSError) as error:
         raise UsageError(str(error)) from None
+
+
+def _link(arguments: argparse.Namespace) -> int:
+    """Check the links of the lab around: start this on its ranks, and there send bare messages between the nodes."""
+    from ringbench.launch.environment import declared_size, job_environment
+    from ringbench.launch.lab import lab_around
+    from ringbench.launch.mpirun import find_mpirun
+    from ringbench.launch.process import LaunchError, run_job
+    from ringbench.launch.sweep import SAFE_PATH, START_LIMIT_S, job_line
+    from ringbench.report.link import render_link
+
+    lab = lab_around(os.environ)
+    if lab is None:
+        raise UsageError("link checks the links of a lab; start it by `ringbench lab --selftest`")
+    if declared_size(os.environ) is None:
+        try:
+            mpirun = find_mpirun(os.environ)
+            line = job_line(
+                lab.ranks, [sys.executable, *SAFE_PATH, "-m", "ringbench", "link"], mpirun, os.environ
+            )
+            env = job_environment(os.environ, flavour=mpirun.flavour, uid=os.getuid())
+            done = run_job(line, env=env, time_limit_s=START_LIMIT_S)
+        except LaunchError as error:
+            raise UsageError(str(error)) from None
+        if done.timed_out:
+            say(f"ringbench: the self-test has no end after {START_LIMIT_S:g} s")
+        return 1 if done.timed_out or done.returncode else 0
+    comm = _world()
+    from ringbench.runtime.link import pass_messages
+
+    nnodes, passed = pass_messages(comm, lab.bytes_per_s)
+    fast = [size for size in passed if size.too_fast(lab.bytes_per_s, lab.burst)]
+    if comm.Get_rank() == 0:
+        if passed:
+            times = [(size.nbytes, size.seconds / size.count) for size in passed]
+            sys.stdout.write(render_link(times, lab.bytes_per_s))
+            sys.stdout.flush()
+        if nnodes != lab.nodes:
+            say(f"ringbench: MPI sees {nnodes} nodes, not {lab.nodes}")
+        if fast:
+            sizes = ", ".join(format_size(size.nbytes) for size in fast)
+            say(f"ringbench: messages of {sizes} passed faster than {lab.rate}: they did not go over the link")
+    comm.Barrier()  # or a launcher might end rank 0, at the first exit, before it has spoken
+    return 1 if fast or nnodes != lab.nodes else 0
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -678,4 +724,5 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "list": _list,
     "draw": _draw,
     "lab": _lab,
+    "link": _link,
 }

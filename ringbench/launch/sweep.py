@@ -138,6 +138,17 @@ def sweep(
     return Outcome(file=file, failures=tuple(failures))
 
 
+def job_line(
+    nranks: int, program: Sequence[str], mpirun: Mpirun, environ: Mapping[str, str], extra: Sequence[str] = ()
+) -> list[str]:
+    """Return the command line of a job from here: on this machine, in an allocation, or on the nodes of a lab."""
+    cpus, whole = usable_cpus()
+    lab = lab_around(environ)
+    mapped = node_count(environ) > 1 or lab is not None
+    line = command(mpirun, nranks, program, cpus=cpus, bind=whole, extra=extra, in_allocation=mapped)
+    return line if lab is None else [*in_lab(lab, nranks, environ), *line]
+
+
 def _run(
     nranks: int,
     program: Sequence[str],
@@ -147,19 +158,7 @@ def _run(
     stderr: int | None,
     limit: float,
 ) -> str | None:
-    cpus, whole = usable_cpus()
-    lab = lab_around(environ)
-    line = command(
-        mpirun,
-        nranks,
-        program,
-        cpus=cpus,
-        bind=whole,
-        extra=extra,
-        in_allocation=node_count(environ) > 1 or lab is not None,
-    )
-    if lab is not None:
-        line = [*in_lab(lab, nranks, environ), *line]
+    line = job_line(nranks, program, mpirun, environ, extra)
     env = job_environment(environ, flavour=mpirun.flavour, uid=os.getuid())
     try:
         result = run_job(line, env=env, time_limit_s=limit, stdout=stderr, stderr=stderr)
