@@ -135,16 +135,23 @@ def run_inside(lab: Lab, command: Sequence[str], control: int, environ: Mapping[
         signal.signal(number, lambda number, frame: None)
     os.set_inheritable(control, False)
     started: list[int] = []
-    threading.Thread(target=_listen, args=(control, started), daemon=True).start()
+    ended: list[int] = []
+    threading.Thread(target=_listen, args=(control, started, ended), daemon=True).start()
     kept = {name: value for name, value in environ.items() if not name.startswith("SLURM_")}
     inside = {**kept, **texts.environment(lab)}
-    pids = _set_up(lab, inside)
-    if lab.slurm:
-        _start_slurm(lab, pids, inside)
+    if shutil.which(command[0], path=inside.get("PATH")) is None:
+        raise LabError(f"no program {command[0]!r} to run in the lab")
     try:
+        pids = _set_up(lab, inside)
+        if lab.slurm:
+            _start_slurm(lab, pids, inside)
         process = subprocess.Popen(command, env=inside)
-    except OSError as error:
-        raise LabError(f"cannot start {command[0]}: {error.strerror or error}") from None
+    except (LabError, OSError, subprocess.TimeoutExpired) as error:
+        if ended:
+            return 128 + ended[0]
+        if isinstance(error, LabError):
+            raise
+        raise LabError(f"the lab could not be set up: {error}") from None
     started.append(process.pid)
     while True:  # orphans of the whole lab fall to process 1
         pid, status = os.waitpid(-1, 0)
@@ -153,18 +160,22 @@ def run_inside(lab: Lab, command: Sequence[str], control: int, environ: Mapping[
             return code if code >= 0 else 128 - code
 
 
-def _listen(control: int, started: Sequence[int]) -> None:
-    """Hand signals on to the command once it runs; at the end of the pipe kill every process of the lab but this."""
-    early: list[int] = []
+def _listen(control: int, started: Sequence[int], ended: list[int]) -> None:
+    """Hand signals on to the command once it runs; at the end of the pipe kill every process of the lab but this.
+
+    A signal that comes before the command runs, when there is nothing to save, does the same; ``ended`` tells which.
+    """
     while data := os.read(control, 1):
-        early.append(data[0])
-        with contextlib.suppress(ProcessLookupError):
-            while started and early:
-                os.kill(started[0], early.pop(0))
-        if early:  # the lab is not up yet: there is nothing to save
+        if not started:
+            ended.append(data[0])
             break
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(started[0], data[0])
+    ended.append(signal.SIGKILL)
+    while True:  # what is being set up may start another one yet
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        time.sleep(0.02)
 
 
 def _set_up(lab: Lab, environ: Mapping[str, str]) -> list[int]:
