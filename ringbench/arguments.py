@@ -141,7 +141,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     _add_settings(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder of run.jsonl (default ringbench-DATE-TIME)")
     sub.add_argument("--resume", action="store_true", help="go on with the run in DIR: measure only what is missing")
-    sub.add_argument("--mpirun", metavar="PATH", help="the launcher (default: the one beside this Python, or on PATH)")
+    sub.add_argument("--mpirun", metavar="PATH", help="the launcher, or srun (default: mpirun beside this Python)")
     sub.add_argument(
         "--mpirun-args",
         type=_checked(shlex.split),
@@ -149,6 +149,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
         metavar="'ARGS'",
         help="further arguments of the launcher",
     )
+    sub.add_argument("--check", action="store_true", help="only start the largest job, and see that all ranks are one")
     sub.add_argument("--job-limit", type=_checked(_seconds), metavar="S", help="end a job that takes longer")
     _add_format(sub)
 
@@ -156,6 +157,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("plan", nargs="?", metavar="PLAN.toml", help="settings in a file; options here override them")
     _add_settings(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder for run.jsonl (default: none is written)")
+    sub.add_argument("--check", action="store_true", help="only say who takes part, and see that all ranks are one job")
     for hidden, kind in (
         ("append", Path),
         ("cases-before", int),

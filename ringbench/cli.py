@@ -25,6 +25,7 @@ from ringbench.records.settings import Settings, SweepPlan, override, plan_from,
 from ringbench.records.units import format_size
 
 if TYPE_CHECKING:
+    from ringbench.launch.mpirun import Mpirun
     from ringbench.model.choose import Table
 
 
@@ -175,6 +176,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
         ranks = plan.ranks or default_ranks(os.environ)
         _check_before(plan.settings, ranks, available_bytes())
         mpirun = find_mpirun(os.environ, override=arguments.mpirun)
+        extra = [*_mpi_type(mpirun, arguments.mpirun_args), *arguments.mpirun_args]
+        if arguments.check:
+            return _start(["run", "--check"], max(ranks), mpirun, extra, arguments.job_limit or CHECK_LIMIT_S)
         if started:
             _check_resumed(started, plan.settings)
         first = provenance(plan.settings, ranks, launches=plan.launches, arguments=sys.argv[1:], environ=os.environ)
@@ -193,7 +197,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
                 mpirun=mpirun,
                 python=sys.executable,
                 environ=os.environ,
-                extra=arguments.mpirun_args,
+                extra=extra,
                 stderr=sys.stderr.fileno(),
                 time_limit_s=arguments.job_limit,
                 report=lambda text: say(f"ringbench: {text}"),
@@ -215,6 +219,39 @@ def _sweep(arguments: argparse.Namespace) -> int:
         return 1
     wrong = [row for row in run.rows if row.wrong]
     return 1 if outcome.failures or wrong or run.status != "complete" else 0
+
+
+#: A job that has not started by then does not start: most do in a second, and large ones have files to load.
+CHECK_LIMIT_S = 60.0
+
+
+def _mpi_type(mpirun: Mpirun, extra: Sequence[str]) -> list[str]:
+    """Return what srun needs to be told to start ranks of the MPI library here, unless the user tells it."""
+    from ringbench.launch.mpirun import ask_mpi_types, mpi_type
+    from ringbench.runtime.world import library_version
+
+    if mpirun.flavour != "slurm" or any(word.startswith("--mpi") for word in extra):
+        return []
+    return [f"--mpi={mpi_type(ask_mpi_types(mpirun, os.environ), library_version())}"]
+
+
+def _start(words: Sequence[str], nranks: int, mpirun: Mpirun, extra: Sequence[str], limit_s: float) -> int:
+    """Run a command of ringbench on some ranks and return 0, 1, or 2 where it says that it cannot be carried out."""
+    from ringbench.launch.environment import job_environment
+    from ringbench.launch.process import run_job
+    from ringbench.launch.sweep import SAFE_PATH, job_line
+
+    line = job_line(nranks, [sys.executable, *SAFE_PATH, "-m", "ringbench", *words], mpirun, os.environ, extra)
+    env = job_environment(os.environ, flavour=mpirun.flavour, uid=os.getuid())
+    signal.signal(signal.SIGTERM, _raise_terminated)
+    try:
+        done = run_job(line, env=env, time_limit_s=limit_s)
+    except _Terminated:
+        say("ringbench: terminated")
+        return 1
+    if done.timed_out:
+        say(f"ringbench: {nranks} ranks: no end after {limit_s:g} s: {' '.join(line[: -len(words)])}")
+    return done.returncode if done.returncode in (0, 2) else 1
 
 
 def _check_resumed(started: Run, settings: Settings) -> None:
@@ -254,6 +291,8 @@ def _run(arguments: argparse.Namespace) -> int:
     except UsageError as error:  # of a plan that only some nodes can read, maybe: to be told to the others
         problem = str(error)
     comm = _world(settings.thread_level) if settings else _world()
+    if arguments.check:
+        return _check_ranks(comm)
     rank, nranks = comm.Get_rank(), comm.Get_size()
     problem, ranks = _prepare(comm, arguments, settings, problem)
     if problem is not None:
@@ -270,6 +309,20 @@ def _run(arguments: argparse.Namespace) -> int:
         if nranks == 1:
             raise
         _abort(comm, f"ringbench: rank {rank} of {nranks} failed\n{traceback.format_exc()}")
+
+
+def _check_ranks(comm: Any) -> int:
+    """Say which ranks on which hosts make up the job; the world's size was held against the launcher's before."""
+    from ringbench.runtime.ranks import gather_ranks, hosts_line
+
+    try:
+        line = hosts_line(gather_ranks(comm, package_version()))
+    except ValueError as error:  # the same on all ranks
+        raise UsageError(str(error)) from None
+    if comm.Get_rank() == 0:
+        print(line, flush=True)
+    comm.Barrier()  # or a launcher might end rank 0, at the first exit, before it has spoken
+    return 0
 
 
 def _abort(comm: Any, text: str) -> NoReturn:
@@ -672,11 +725,11 @@ def _lab(arguments: argparse.Namespace) -> int:
 
 def _link(arguments: argparse.Namespace) -> int:
     """Check the links of the lab around: start this on its ranks, and there send bare messages between the nodes."""
-    from ringbench.launch.environment import declared_size, job_environment
+    from ringbench.launch.environment import declared_size
     from ringbench.launch.lab import lab_around
     from ringbench.launch.mpirun import find_mpirun
-    from ringbench.launch.process import LaunchError, run_job
-    from ringbench.launch.sweep import SAFE_PATH, START_LIMIT_S, job_line
+    from ringbench.launch.process import LaunchError
+    from ringbench.launch.sweep import START_LIMIT_S
     from ringbench.report.link import render_link
 
     lab = lab_around(os.environ)
@@ -684,17 +737,9 @@ def _link(arguments: argparse.Namespace) -> int:
         raise UsageError("link checks the links of a lab; start it by `ringbench lab --selftest`")
     if declared_size(os.environ) is None:
         try:
-            mpirun = find_mpirun(os.environ)
-            line = job_line(
-                lab.ranks, [sys.executable, *SAFE_PATH, "-m", "ringbench", "link"], mpirun, os.environ
-            )
-            env = job_environment(os.environ, flavour=mpirun.flavour, uid=os.getuid())
-            done = run_job(line, env=env, time_limit_s=START_LIMIT_S)
+            return _start(["link"], lab.ranks, find_mpirun(os.environ), (), START_LIMIT_S)
         except LaunchError as error:
             raise UsageError(str(error)) from None
-        if done.timed_out:
-            say(f"ringbench: the self-test has no end after {START_LIMIT_S:g} s")
-        return 1 if done.timed_out or done.returncode else 0
     comm = _world()
     from ringbench.runtime.link import pass_messages
 

@@ -44,9 +44,9 @@ PROGRAMS = {
     "ip": "iproute2",
     "tc": "iproute2",
 }
-SLURM_PROGRAMS = {
-    name: "slurm-wlm" for name in ("slurmctld", "slurmd", "sinfo", "sbatch", "srun", "salloc", "squeue", "scancel")
-}
+SLURM_PROGRAMS = dict.fromkeys(
+    ("slurmctld", "slurmd", "sinfo", "sbatch", "srun", "salloc", "squeue", "scancel"), "slurm-wlm"
+)
 
 
 class LabError(RuntimeError):
@@ -189,7 +189,8 @@ def unshare_command(*, user: bool, ids: bool = False) -> list[str]:
     needs. When process 1 ends, the kernel ends all others and takes the namespaces down.
     """
     own = ["--user", "--map-root-user", *(["--map-auto"] if ids else [])] if user else []
-    return ["unshare", *own, *"--net --mount --uts --ipc --pid --fork --kill-child --mount-proc --".split()]
+    new = ["--net", "--mount", "--uts", "--ipc", "--pid"]
+    return ["unshare", *own, *new, "--fork", "--kill-child", "--mount-proc", "--"]
 
 
 def hold_command(script: str) -> list[str]:

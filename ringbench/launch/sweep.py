@@ -146,7 +146,7 @@ def job_line(
     lab = lab_around(environ)
     mapped = node_count(environ) > 1 or lab is not None
     line = command(mpirun, nranks, program, cpus=cpus, bind=whole, extra=extra, in_allocation=mapped)
-    return line if lab is None else [*in_lab(lab, nranks, environ), *line]
+    return line if lab is None or mpirun.flavour == "slurm" else [*in_lab(lab, nranks, environ), *line]
 
 
 def _run(

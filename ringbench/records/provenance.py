@@ -39,7 +39,7 @@ def provenance(
     arguments: Sequence[str],
     environ: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return what a run's first line says: version, time, machine, the command and its settings, the lab, the Slurm job."""
+    """Return what a run's first line says: version, time, machine, command and settings, the lab, the Slurm job."""
     return {
         "kind": "provenance",
         "schema_version": SCHEMA_VERSION,
