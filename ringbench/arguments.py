@@ -206,7 +206,6 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--selftest", action="store_true", help=selftest)
     sub.add_argument("--inside", type=int, help=argparse.SUPPRESS)
     sub.add_argument("line", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what runs on the head")
-    commands.add_parser("link")  # what --selftest runs in the lab, and starts on its ranks: without help, not listed
     return parser
 
 

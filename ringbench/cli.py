@@ -25,6 +25,7 @@ from ringbench.records.settings import Settings, SweepPlan, override, plan_from,
 from ringbench.records.units import format_size
 
 if TYPE_CHECKING:
+    from ringbench.launch.lab import Lab
     from ringbench.launch.mpirun import Mpirun
     from ringbench.model.choose import Table
 
@@ -700,46 +701,40 @@ def _draw(arguments: argparse.Namespace) -> int:
 def _lab(arguments: argparse.Namespace) -> int:
     from ringbench.launch.lab import Lab, LabError, lab_around
     from ringbench.launch.lab_run import run_inside, run_lab
+    from ringbench.launch.process import LaunchError
     from ringbench.launch.sweep import SAFE_PATH
 
-    program = [sys.executable, *SAFE_PATH, "-m", "ringbench"]
+    program = [sys.executable, *SAFE_PATH, "-m", "ringbench", "lab"]
     line = arguments.line[arguments.line[:1] == ["--"] :]
     if bool(line) == arguments.selftest:
         raise UsageError("lab runs a command, as in `ringbench lab -- ringbench sweep`, or its --selftest")
     names = ("nodes", "ranks_per_node", "rate", "delay", "slurm")
-    # What is installed beside this Python comes first, as in a virtual environment that was activated.
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
     try:
-        lab = Lab(**{name: getattr(arguments, name) for name in names})
+        lab, around = Lab(**{name: getattr(arguments, name) for name in names}), lab_around(os.environ)
         if arguments.inside is not None:
             return run_inside(lab, line, arguments.inside, os.environ)
-        if lab_around(os.environ) is not None:
+        if around is not None and arguments.selftest:
+            return _selftest(around)
+        if around is not None:
             raise LabError("this is a lab already, and none fits into it")
-        inner = [*lab.arguments(), "--", *(line or [*program, "link"])]
-        return run_lab(
-            lab, lambda control: [*program, "lab", f"--inside={control}", *inner], {**os.environ, "PATH": path}
-        )
-    except (ValueError, LabError, OSError) as error:
+        words = [*lab.arguments(), "--", *(line or [*program, "--selftest"])]
+        # What is installed beside this Python comes first, as in a virtual environment that was activated.
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+        inner = {**os.environ, "PATH": path}
+        return run_lab(lab, lambda control: [*program, f"--inside={control}", *words], inner)
+    except (ValueError, LabError, LaunchError, OSError) as error:
         raise UsageError(str(error)) from None
 
 
-def _link(arguments: argparse.Namespace) -> int:
+def _selftest(lab: Lab) -> int:
     """Check the links of the lab around: start this on its ranks, and there send bare messages between the nodes."""
     from ringbench.launch.environment import declared_size
-    from ringbench.launch.lab import lab_around
     from ringbench.launch.mpirun import find_mpirun
-    from ringbench.launch.process import LaunchError
     from ringbench.launch.sweep import START_LIMIT_S
     from ringbench.report.link import render_link
 
-    lab = lab_around(os.environ)
-    if lab is None:
-        raise UsageError("link checks the links of a lab; start it by `ringbench lab --selftest`")
     if declared_size(os.environ) is None:
-        try:
-            return _start(["link"], lab.ranks, find_mpirun(os.environ), (), START_LIMIT_S)
-        except LaunchError as error:
-            raise UsageError(str(error)) from None
+        return _start(["lab", "--selftest"], lab.ranks, find_mpirun(os.environ), (), START_LIMIT_S)
     comm = _world()
     from ringbench.runtime.link import pass_messages
 
@@ -769,5 +764,4 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "list": _list,
     "draw": _draw,
     "lab": _lab,
-    "link": _link,
 }

@@ -14,6 +14,7 @@ from ringbench.runtime.ranks import (  # noqa: E402
     COMMON,
     describe_rank,
     gather_ranks,
+    hosts_line,
     placement_warnings,
     ring_edges_line,
 )
@@ -156,3 +157,9 @@ def test_the_least_number_of_edges_is_the_number_of_nodes(hosts: str, count: int
 @pytest.mark.parametrize("hosts", ["a", "aaaa"])
 def test_one_node_has_none(hosts: str) -> None:
     assert edges(hosts) is None
+
+
+def test_a_job_is_described_by_hosts_and_library() -> None:
+    hosts = [{"host": host, "mpi_library": "Open MPI v5.0.11, package: x"} for host in ("a", "a", "b", "a")]
+    assert hosts_line(hosts) == "4 ranks of one job (a: 0-1,3, b: 2), Open MPI v5.0.11"
+    assert hosts_line(hosts[:1]) == "1 rank of one job (a: 0), Open MPI v5.0.11"

@@ -101,7 +101,7 @@ def mpi_type(listing: str, library: str) -> str:
     ``listing`` is the answer to ``srun --mpi=list``, ``library`` the text of ``MPI_Get_library_version``. Open MPI 5
     speaks PMIx alone, MPICH as it is commonly built PMI 1 and 2. Raises ValueError where Slurm has nothing for it.
     """
-    known = set(listing.split())
+    known = {line.removeprefix("srun: ").strip() for line in listing.splitlines()}
     pmix = library.startswith("Open MPI") or "Spectrum MPI" in library
     found = next((name for name in (("pmix",) if pmix else ("pmi2", "cray_shasta")) if name in known), None)
     if found is None:

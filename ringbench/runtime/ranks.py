@@ -110,7 +110,8 @@ def hosts_line(ranks: Sequence[Mapping[str, Any]]) -> str:
     for number, rank in enumerate(ranks):
         hosts.setdefault(rank["host"], []).append(number)
     where = ", ".join(f"{host}: {_ranges(numbers)}" for host, numbers in hosts.items())
-    return f"{len(ranks)} rank{'s'[: len(ranks) > 1]} of one job ({where}), {ranks[0]['mpi_library']}"
+    library = ranks[0]["mpi_library"].partition(",")[0]
+    return f"{len(ranks)} rank{'s'[: len(ranks) > 1]} of one job ({where}), {library}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:
