@@ -139,13 +139,14 @@ def run_inside(lab: Lab, command: Sequence[str], control: int, environ: Mapping[
     threading.Thread(target=_listen, args=(control, started, ended), daemon=True).start()
     kept = {name: value for name, value in environ.items() if not name.startswith("SLURM_")}
     inside = {**kept, **texts.environment(lab)}
-    if shutil.which(command[0], path=inside.get("PATH")) is None:
-        raise LabError(f"no program {command[0]!r} to run in the lab")
     try:
         pids = _set_up(lab, inside)
         if lab.slurm:
             _start_slurm(lab, pids, inside)
-        process = subprocess.Popen(command, env=inside)
+        try:
+            process = subprocess.Popen(command, env=inside)
+        except OSError as error:
+            raise LabError(f"cannot start {command[0]}: {error.strerror or error}") from None
     except (LabError, OSError, subprocess.TimeoutExpired) as error:
         if ended:
             return 128 + ended[0]
