@@ -742,8 +742,7 @@ def _selftest(lab: Lab) -> int:
     fast = [size for size in passed if size.too_fast(lab.bytes_per_s, lab.burst)]
     if comm.Get_rank() == 0:
         if passed:
-            times = [(size.nbytes, size.seconds / size.count) for size in passed]
-            sys.stdout.write(render_link(times, lab.bytes_per_s))
+            sys.stdout.write(render_link([(size.nbytes, size.seconds) for size in passed], lab.bytes_per_s))
             sys.stdout.flush()
         if nnodes != lab.nodes:
             say(f"ringbench: MPI sees {nnodes} nodes, not {lab.nodes}")
