@@ -316,6 +316,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+SchedulerParameters=batch_sched_delay=0
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none

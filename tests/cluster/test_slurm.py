@@ -18,9 +18,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.mpi, pytest.mark.usefixtures("roo
 PRELUDE = r"""
 set -euo pipefail
 rows() { cat "$OUT/run.jsonl" 2>/dev/null | grep -c '"kind":"row"' || true; }
-until_rows() { for _ in $(seq 300); do [ "$(rows)" -ge "$1" ] && return; sleep 0.1; done; cat "$OUT.log"; exit 90; }
-until_gone() { for _ in $(seq 300); do [ -z "$(timeout 10 squeue -h -j "$1")" ] && return; sleep 0.1; done; exit 91; }
+until_rows() { for _ in $(seq 900); do [ "$(rows)" -ge "$1" ] && return; sleep 0.1; done; cat "$OUT.log"; exit 90; }
+until_gone() { for _ in $(seq 900); do [ -z "$(timeout 10 squeue -h -j "$1")" ] && return; sleep 0.1; done; exit 91; }
 submit() { timeout 60 sbatch --parsable --output="$OUT.log" --time=5 "$@"; }
+exit_code() { timeout 10 scontrol show job "$1" | grep -o ' ExitCode=.*'; }
 """
 
 SMALL = {"SIZES": "8,4KiB", "ALGORITHMS": "ring,mpi", "TIME_BUDGET": "3s"}
@@ -33,7 +34,7 @@ def slurm(mpi: Mpi, tmp_path: Path, script: str, **more: str) -> Finished:
     file.write_text(PRELUDE + script)
     line = [mpi.python, "-m", "ringbench", "lab", "--nodes=2", "--ranks-per-node=2", "--rate=2gbit", "--slurm", "--"]
     env = environment(mpi, JOBS=str(ROOT / "jobs"), OUT=str(tmp_path / "run"), **more)
-    found = run([*line, "bash", str(file)], env=env, status=None, limit_s=150)
+    found = run([*line, "bash", str(file)], env=env, status=None, limit_s=280)
     log = tmp_path / "run.log"
     assert found.status == 0, f"{found}\n{log.read_text() if log.exists() else ''}"
     return found
@@ -47,20 +48,28 @@ def test_the_commands_of_slurm_work(mpi: Mpi, tmp_path: Path) -> None:
         squeue --noheader --format='%i %T %D'
         scancel $job
         until_gone $job
-        sbatch --wait --output="$OUT.log" --partition=short --wrap='echo $SLURM_JOB_PARTITION on $(hostname)' >/dev/null
+        job=$(submit --time=1 --partition=short --wrap='echo $SLURM_JOB_PARTITION on $(hostname); exit 3')
+        until_gone $job
+        exit_code $job
         cat "$OUT.log"
     """
     said = slurm(mpi, tmp_path, script).stdout.splitlines()
     assert said[:2] == ["lab* 1:00:00 2 idle", "short 1:00 2 idle"]
     assert said[2:4] == ["node0", "node1"]
     assert re.fullmatch(r"\d+ (PENDING|RUNNING|CONFIGURING) 2", said[4])
-    assert said[5:] == ["short on node0"]
+    assert said[5:] == [" ExitCode=3:0", "short on node0"]
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "srun"])
 def test_a_sweep_as_a_job(mpi: Mpi, tmp_path: Path, launcher: str) -> None:
-    script = 'submit --wait --nodes=2 --ntasks-per-node=2 "$JOBS/cpu_sweep.sbatch" >/dev/null; cat "$OUT.log"'
+    script = """
+        job=$(submit --nodes=2 --ntasks-per-node=2 "$JOBS/cpu_sweep.sbatch")
+        until_gone $job
+        exit_code $job
+        cat "$OUT.log"
+    """
     found = slurm(mpi, tmp_path, script, LAUNCHER=launcher, **SMALL)
+    assert found.stdout.startswith(" ExitCode=0:0"), str(found)
     assert "4 ranks of one job (node0: 0-1, node1: 2-3)" in found.stdout, str(found)
     done = read_run(tmp_path / "run")
     assert done.status == "complete"
@@ -83,12 +92,13 @@ def test_a_sweep_on_the_head_starts_its_ranks_through_slurm(mpi: Mpi, tmp_path: 
 
 def test_a_wrong_launcher_is_found_out_before_anything_is_measured(mpi: Mpi, tmp_path: Path) -> None:
     script = """
-        start=$(date +%s)
-        submit --wait --nodes=2 --ntasks-per-node=2 "$JOBS/cpu_sweep.sbatch" >/dev/null && exit 92
-        echo $(($(date +%s) - start)) s
+        job=$(submit --nodes=2 --ntasks-per-node=2 "$JOBS/cpu_sweep.sbatch")
+        until_gone $job
+        exit_code $job
         cat "$OUT.log"
     """
     found = slurm(mpi, tmp_path, script, LAUNCHER="srun", MPI_TYPE="none", **SMALL)
+    assert found.stdout.startswith(" ExitCode=2:0"), str(found)
     assert "SLURM_STEP_NUM_TASKS=4" in found.stdout, str(found)
     assert "world of 1" in found.stdout, str(found)
     assert not (tmp_path / "run").exists()
