@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ringbench.launch.slurm import parse_time
 from ringbench.records.settings import ORDERS, PLACEMENTS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
@@ -196,6 +197,22 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("-n", "--ranks", type=_checked(_count), default=4, metavar="N", help="number of ranks (default 4)")
     sub.add_argument("--svg", type=Path, metavar="FILE", help="write a picture too")
     _add_arguments(sub.add_argument, drawn=True)
+    sub = command("slurm", "print the job script of a plan, or submit it", SLURM_EXAMPLE)
+    sub.add_argument("plan", metavar="PLAN.toml", help="settings in a file")
+    nodes = "numbers of nodes to measure on, in one allocation of the largest"
+    sub.add_argument(
+        "--nodes", type=_checked(lambda text: tuple(parse_ranks(text))), required=True, metavar="1,2,4", help=nodes
+    )
+    sub.add_argument("--ntasks-per-node", type=_checked(_count), required=True, metavar="N", help="ranks of a node")
+    sub.add_argument("--time", type=_checked(parse_time), metavar="LIMIT", help="as Slurm writes it (default by plan)")
+    sub.add_argument("--partition", metavar="NAME")
+    sub.add_argument("--account", metavar="NAME")
+    sub.add_argument("--gpus-per-node", type=_checked(_count), metavar="N", help="one for each rank")
+    sub.add_argument("--array", action="store_true", help="a job of its own for each number of nodes")
+    sub.add_argument("--launcher", metavar="NAME", help="mpirun (default) or srun")
+    sub.add_argument("--mpi", dest="mpi_type", metavar="TYPE", help="of srun (default: what fits the MPI library)")
+    sub.add_argument("--setup", action="append", metavar="LINE", help="of the shell, such as a module to load")
+    sub.add_argument("--submit", action="store_true", help="give it to sbatch, and print the job's number")
     sub = command("lab", "run a command on an emulated cluster: nodes with slow links on this machine", LAB_EXAMPLE)
     sub.add_argument("--nodes", type=_checked(_count), default=4, metavar="N", help="number of nodes (default 4)")
     sub.add_argument("--ranks-per-node", type=_checked(_count), default=1, metavar="N", help="(default 1)")
@@ -211,6 +228,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
 
 SWEEP_EXAMPLE = "ringbench sweep --ranks 2,4 --sizes 8:64MiB:x2 --algorithms ring,mpi --time-budget 60s"
 RUN_EXAMPLE = "mpirun -n 4 ringbench run --sizes 8:64MiB:x4"
+SLURM_EXAMPLE = "ringbench slurm benchmarks/quickstart.toml --nodes 1,2,4 --ntasks-per-node 8 --partition short"
 LAB_EXAMPLE = "ringbench lab --nodes 4 -- ringbench sweep --sizes 8:16MiB:x8 --algorithms ring,mpi"
 DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -695,7 +696,43 @@ def _draw(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# The lab.
+# The cluster.
+
+
+def _slurm(arguments: argparse.Namespace) -> int:
+    from ringbench.launch.slurm import JobScript, estimated_seconds, format_time, job_script
+
+    try:
+        plan = read_plan(arguments.plan)
+        jobs = len(set(arguments.nodes)) * plan.launches
+        needed = estimated_seconds(plan.settings.time_budget_s, jobs, array=arguments.array)
+        names = ("plan", "nodes", "ntasks_per_node", "partition", "account", "gpus_per_node", "array", "launcher")
+        given = {name: getattr(arguments, name) for name in (*names, "mpi_type")}
+        text = job_script(JobScript(**given, time_s=arguments.time or needed, setup=tuple(arguments.setup or ())))
+    except OSError as error:
+        raise UsageError(f"{arguments.plan}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if arguments.time is not None and needed > arguments.time:
+        limit = format_time(arguments.time)
+        say(f"ringbench: the plan takes about {format_time(needed)}, more than the time limit of {limit}")
+    if not arguments.submit:
+        sys.stdout.write(text)
+        return 0
+    try:
+        done = subprocess.run(
+            ["sbatch", "--parsable"], input=text, capture_output=True, text=True, timeout=SBATCH_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"sbatch: {error}") from None
+    sys.stdout.write(done.stdout)
+    if done.returncode:
+        say(f"ringbench: {done.stderr.strip()}")
+    return 1 if done.returncode else 0
+
+
+#: Client commands wait minutes for a controller that is not there.
+SBATCH_LIMIT_S = 60.0
 
 
 def _lab(arguments: argparse.Namespace) -> int:
@@ -762,5 +799,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "verify": _verify,
     "list": _list,
     "draw": _draw,
+    "slurm": _slurm,
     "lab": _lab,
 }

@@ -430,7 +430,9 @@ LAB = Lab(nodes=2, ranks_per_node=2, slurm=True)
         ("openmpi", {"RINGBENCH_LAB": Lab().words}, "x -n 4 --tag prog"),
         ("mpich", {"RINGBENCH_LAB": LAB.words}, "salloc --quiet --nodes=2 --ntasks=4 x -n 4 --tag prog"),
         ("mpich", {"RINGBENCH_LAB": LAB.words, "SLURM_JOB_ID": "1"}, "x -n 4 --tag prog"),
-        ("slurm", {"RINGBENCH_LAB": LAB.words}, "x -n 4 --tag prog"),
+        ("slurm", {"RINGBENCH_LAB": LAB.words}, "x -n 4 --nodes=2 --tag prog"),
+        ("slurm", {"SLURM_NTASKS_PER_NODE": "8"}, "x -n 4 --nodes=1 --tag prog"),
+        ("slurm", {"SLURM_NTASKS_PER_NODE": "x"}, "x -n 4 --tag prog"),
         ("openmpi", {}, "x -n 4 --map-by :OVERSUBSCRIBE --bind-to none --mca mpi_yield_when_idle 1 --tag prog"),
     ],
 )

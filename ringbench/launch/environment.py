@@ -155,6 +155,12 @@ def node_count(environ: Mapping[str, str]) -> int:
     return 1
 
 
+def tasks_per_node(environ: Mapping[str, str]) -> int | None:
+    """Return the tasks per node that were asked of Slurm, None where there was no such wish."""
+    number = _integer(environ.get("SLURM_NTASKS_PER_NODE"))
+    return number if number is not None and number > 0 else None
+
+
 def job_environment(environ: Mapping[str, str], *, flavour: str, uid: int) -> dict[str, str]:
     """Return the environment for an MPI job started from here; ``flavour`` is ``openmpi`` or ``mpich``.
 

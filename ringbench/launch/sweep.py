@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ringbench.launch.environment import job_environment, node_count
+from ringbench.launch.environment import job_environment, node_count, tasks_per_node
 from ringbench.launch.lab import in_lab, lab_around
 from ringbench.launch.mpirun import Mpirun, command, usable_cpus
 from ringbench.launch.process import LaunchError, run_job
@@ -145,6 +145,8 @@ def job_line(
     cpus, whole = usable_cpus()
     lab = lab_around(environ)
     mapped = node_count(environ) > 1 or lab is not None
+    if mpirun.flavour == "slurm" and (per_node := tasks_per_node(environ) or (lab and lab.ranks_per_node)):
+        extra = [f"--nodes={-(-nranks // per_node)}", *extra]  # else srun would spread few ranks over all nodes
     line = command(mpirun, nranks, program, cpus=cpus, bind=whole, extra=extra, in_allocation=mapped)
     return line if lab is None or mpirun.flavour == "slurm" else [*in_lab(lab, nranks, environ), *line]
 

@@ -148,3 +148,56 @@ def test_a_requeued_job_goes_on_where_it_stopped(mpi: Mpi, tmp_path: Path) -> No
     assert (tmp_path / "run" / RUN_FILE).read_bytes().startswith(before), "what was measured before is not as it was"
     assert done.repeated == 0
     assert len({row.key for row in done.rows}) == len(done.rows)
+
+
+def test_an_array_measures_on_each_number_of_nodes(mpi: Mpi, tmp_path: Path) -> None:
+    script = """
+        job=$(submit --nodes=2 --ntasks-per-node=2 --array=1,2 "$JOBS/rank_array.sbatch")
+        until_gone $job
+        cat "$OUT.log"
+        ringbench table --format json "$OUT"/*
+    """
+    found = slurm(mpi, tmp_path, script, **SMALL)
+    for nodes, hosts in ((1, ["node0"] * 2), (2, ["node0", "node0", "node1", "node1"])):
+        done = read_run(tmp_path / "run" / str(nodes))
+        assert done.status == "complete"
+        assert [sorted(job["hosts"]) for job in done.jobs] == [hosts], str(found)
+    assert found.stdout.count('"collective"') == 8, str(found)
+
+
+@pytest.mark.parametrize("launcher", ["", "srun"])
+def test_ranks_of_the_job_on_gpus_see_one_each(mpi: Mpi, tmp_path: Path, launcher: str) -> None:
+    """Run all of the script but what it asks of Slurm, in host memory, with a sitecustomize that tells what it sees."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'run' in sys.orig_argv and '--check' in sys.orig_argv:\n"
+        "    seen = os.environ.get('CUDA_VISIBLE_DEVICES', '?')\n"
+        f"    with open({str(tmp_path / 'seen')!r}, 'a') as file:\n"
+        "        file.write(f'{os.uname().nodename} {seen}\\n')\n"
+    )
+    script = f"""
+        export PYTHONPATH={tmp_path}:$PYTHONPATH
+        salloc --quiet --nodes=2 --ntasks-per-node=2 bash "$JOBS/gpu_sweep.sbatch"
+    """
+    more = {"LAUNCHER": launcher} if launcher else {}
+    found = slurm(mpi, tmp_path, script, DEVICE="cpu", **SMALL, **more)
+    assert read_run(tmp_path / "run").status == "complete", str(found)
+    seen = (tmp_path / "seen").read_text().split("\n")
+    assert sorted(filter(None, seen)) == ["node0 0", "node0 1", "node1 0", "node1 1"], str(found)
+
+
+def test_a_plan_is_submitted(mpi: Mpi, tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text('sizes = [8]\nalgorithms = ["ring", "mpi"]\ntime_budget_s = 2\n')
+    script = """
+        cd "$(dirname "$OUT")"
+        job=$(ringbench slurm plan.toml --nodes 1,2 --ntasks-per-node 2 --submit)
+        until_gone $job
+        exit_code $job
+        ringbench table --format csv ringbench-$job | cut -d, -f1,2
+    """
+    found = slurm(mpi, tmp_path, script)
+    assert found.stdout.splitlines() == [
+        " ExitCode=0:0",
+        "collective,algorithm",
+        *["allreduce,ring", "allreduce,mpi"] * 2,
+    ], str(found)
