@@ -30,7 +30,8 @@ ELSEWHERE = {
     "make test": ".ci/run",
     "make lint": ".ci/run",
     "make docs": "a test",
-    "sbatch": "jobs/",
+    "sbatch": "tests/cluster",
+    "ringbench lab": "tests/cluster",
 }
 
 
