@@ -14,23 +14,20 @@ from ringbench.launch.lab import (
     agent_script,
     enter_command,
     environment,
-    failed_node,
     head_script,
     hold_command,
     hosts_file,
     hydra_hosts,
     in_lab,
     lab_around,
-    missing_ids,
-    missing_programs,
     network_batch,
     node_script,
     openmpi_hosts,
     read_words,
-    refused_namespaces,
     slurm_conf,
     unshare_command,
 )
+from ringbench.launch.lab_needs import failed_node, missing_ids, missing_programs, refused_namespaces
 
 TWO = Lab(nodes=2, ranks_per_node=3)
 

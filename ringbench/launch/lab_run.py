@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from ringbench.launch import lab as texts
+from ringbench.launch import lab_needs as needs
 from ringbench.launch.lab import Lab, LabError
 
 #: What the command gets between the first SIGTERM or SIGHUP and the end of the lab.
@@ -40,8 +41,8 @@ def search_path(environ: Mapping[str, str]) -> str:
 def check_system(lab: Lab, environ: Mapping[str, str]) -> list[str]:
     """Return the command that makes the lab's namespaces; raise LabError saying what to install or to enable."""
     path = search_path(environ)
-    needed = texts.PROGRAMS | (texts.SLURM_PROGRAMS if lab.slurm else {})
-    missing = texts.missing_programs(needed, {name: shutil.which(name, path=path) for name in needed})
+    needed = needs.PROGRAMS | (needs.SLURM_PROGRAMS if lab.slurm else {})
+    missing = needs.missing_programs(needed, {name: shutil.which(name, path=path) for name in needed})
     if missing is not None:
         raise LabError(missing)
     uid = os.getuid()
@@ -49,14 +50,14 @@ def check_system(lab: Lab, environ: Mapping[str, str]) -> list[str]:
         return command  # root in a container may lack what this takes, and still be allowed what any user is
     if lab.slurm and uid != 0:
         ids = {file: _text(Path(file)) for file in ("/etc/subuid", "/etc/subgid")}
-        missing = texts.missing_ids(_user_name(uid), uid, ids, shutil.which("newuidmap", path=path))
+        missing = needs.missing_ids(_user_name(uid), uid, ids, shutil.which("newuidmap", path=path))
         if missing is not None:
             raise LabError(missing)
     command = texts.unshare_command(user=True, ids=lab.slurm)
     said = _probe(command, path)
     if said is not None:
-        kernel = {name: _text(Path("/proc/sys", *name.split("."))) for name in texts.SWITCHES}
-        raise LabError(texts.refused_namespaces(said, kernel))
+        kernel = {name: _text(Path("/proc/sys", *name.split("."))) for name in needs.SWITCHES}
+        raise LabError(needs.refused_namespaces(said, kernel))
     return command
 
 
@@ -214,7 +215,7 @@ def _set_up(lab: Lab, environ: Mapping[str, str]) -> list[int]:
 def _expect(node: subprocess.Popen[str], word: str, name: str, lab: Lab) -> None:
     """Wait for a word of a node; raise LabError with its last ones where it ends instead."""
     if _pipe(node.stdout).readline().strip() != word:
-        raise LabError(texts.failed_node(name, _pipe(node.stderr).read(), lab))
+        raise LabError(needs.failed_node(name, _pipe(node.stderr).read(), lab))
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from conftest import Mpi
-from harness import Finished, environment, run
+from harness import Finished, environment, run, terminate_at_rows
 from namespaces import inside, mounts
 
-from ringbench.records.run import RUN_FILE, read_run
+from ringbench.records.run import read_run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.mpi, pytest.mark.usefixtures("room")]
 
@@ -151,20 +151,9 @@ def test_a_killed_lab_leaves_nothing(mpi: Mpi, prefix: list[str], number: int, d
 def test_a_terminated_sweep_in_a_lab_leaves_whole_rows(mpi: Mpi, tmp_path: Path) -> None:
     out = tmp_path / "run"
 
-    def terminate(pid: int) -> None:
-        def wait_and_send() -> None:
-            end = time.monotonic() + 40
-            while time.monotonic() < end:
-                if (out / RUN_FILE).exists() and (out / RUN_FILE).read_text().count('"kind":"row"') >= 3:
-                    break
-                time.sleep(0.05)
-            os.kill(pid, signal.SIGTERM)
-
-        threading.Thread(target=wait_and_send, daemon=True).start()
-
     options = ("--ranks", "2,3", "--sizes", "1KiB:64KiB:x2", "--precision", "0.0001", "--max-samples", "1000000")
     command = ["ringbench", "sweep", *options, "--time-budget", "30s", "--out", str(out)]
-    said = lab(mpi, "--nodes", "3", *FAST, "--", *command, status=1, on_start=terminate, limit_s=60)
+    said = lab(mpi, "--nodes", "3", *FAST, "--", *command, status=1, on_start=terminate_at_rows(out, 3), limit_s=60)
     assert any("terminated" in line and "--resume" in line for line in said.said), str(said)
     done = read_run(out)
     assert (done.status, done.torn) == ("partial", False), str(said)
