@@ -6,10 +6,16 @@ OUT ?= out/bench-$(shell date +%Y%m%d-%H%M%S)
 PYTEST_ARGS ?=
 VENV := $(if $(filter mpich,$(MPI)),.venv-mpich,.venv)
 
-.PHONY: bench test lint docs clean
+.PHONY: bench lab test lint docs clean
 
 bench: $(VENV)/ready
 	$(VENV)/bin/ringbench sweep benchmarks/quickstart.toml --out $(OUT)
+
+# Four nodes with links of 400 Mbit/s on this machine: what the links let through, and which algorithm wins on them.
+lab: $(VENV)/ready
+	$(VENV)/bin/ringbench lab --selftest
+	$(VENV)/bin/ringbench lab -- ringbench sweep --ranks 4 --sizes 8:2MiB:x8 --algorithms ring,recursive_doubling,mpi \
+		--time-budget 30s --out $(OUT)
 
 # Open MPI with the newest NumPy, MPICH with the oldest supported: both ends of both ranges.
 test: .venv/ready-test .venv-mpich/ready-test

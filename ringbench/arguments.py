@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ringbench.launch.slurm import parse_time
 from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
@@ -182,7 +183,7 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
 
 def _add_launcher(parser: argparse._ActionsContainer) -> None:
     add = parser.add_argument
-    add("--mpirun", metavar="PATH", help="the launcher (default: the one beside this Python, or on PATH)")
+    add("--mpirun", metavar="PATH", help="the launcher, or srun (default: mpirun beside this Python)")
     words = "further arguments of the launcher"
     add("--mpirun-args", type=_checked(shlex.split), default="", metavar="'ARGS'", help=words)
 
@@ -217,6 +218,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder of run.jsonl (default ringbench-DATE-TIME)")
     sub.add_argument("--resume", action="store_true", help="go on with the run in DIR: measure only what is missing")
     _add_launcher(sub)
+    sub.add_argument("--check", action="store_true", help="only start the largest job, and see that all ranks are one")
     sub.add_argument("--job-limit", type=_checked(_seconds), metavar="S", help="end a job that takes longer")
     _add_format(sub)
 
@@ -224,6 +226,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("plan", nargs="?", metavar="PLAN.toml", help="settings in a file; options here override them")
     _add_settings(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder for run.jsonl (default: none is written)")
+    sub.add_argument("--check", action="store_true", help="only say who takes part, and see that all ranks are one job")
     for hidden, kind in (
         ("append", Path),
         ("append-at", int),
@@ -285,12 +288,40 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.epilog = f"Exit status: 0 where nothing does, 1 where something does, 2 for wrong usage. {sub.epilog}"
     sub.add_argument("--ranks", type=_checked(_positive), metavar="N", help="to be started (default: as many as cores)")
     sub.add_argument("--format", choices=("text", "json"), default="text", help="of the result (default text)")
+    sub = command("slurm", "print the job script of a plan, or submit it", SLURM_EXAMPLE)
+    sub.add_argument("plan", metavar="PLAN.toml", help="settings in a file")
+    nodes = "numbers of nodes to measure on, in one allocation of the largest"
+    sub.add_argument(
+        "--nodes", type=_checked(lambda text: tuple(parse_ranks(text))), required=True, metavar="1,2,4", help=nodes
+    )
+    sub.add_argument("--ntasks-per-node", type=_checked(_count), required=True, metavar="N", help="ranks of a node")
+    sub.add_argument("--time", type=_checked(parse_time), metavar="LIMIT", help="as Slurm writes it (default by plan)")
+    sub.add_argument("--partition", metavar="NAME")
+    sub.add_argument("--account", metavar="NAME")
+    sub.add_argument("--gpus-per-node", type=_checked(_count), metavar="N", help="one for each rank")
+    sub.add_argument("--array", action="store_true", help="a job of its own for each number of nodes")
+    sub.add_argument("--launcher", metavar="NAME", help="mpirun (default) or srun")
+    sub.add_argument("--mpi", dest="mpi_type", metavar="TYPE", help="of srun (default: what fits the MPI library)")
+    sub.add_argument("--setup", action="append", metavar="LINE", help="of the shell, such as a module to load")
+    sub.add_argument("--submit", action="store_true", help="give it to sbatch, and print the job's number")
+    sub = command("lab", "run a command on an emulated cluster: nodes with slow links on this machine", LAB_EXAMPLE)
+    sub.add_argument("--nodes", type=_checked(_count), default=4, metavar="N", help="number of nodes (default 4)")
+    sub.add_argument("--ranks-per-node", type=_checked(_count), default=1, metavar="N", help="(default 1)")
+    sub.add_argument("--rate", default="400mbit", metavar="RATE", help="what a node sends at most (default 400mbit)")
+    sub.add_argument("--delay", metavar="TIME", help="added to every link, as in 200us (default none)")
+    sub.add_argument("--slurm", action="store_true", help="with a Slurm that starts the jobs")
+    selftest = "send bare messages between the nodes instead: exit status 1 where one passes faster than the link"
+    sub.add_argument("--selftest", action="store_true", help=selftest)
+    sub.add_argument("--inside", type=int, help=argparse.SUPPRESS)
+    sub.add_argument("line", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what runs on the head")
     return parser
 
 
 SWEEP_EXAMPLE = "ringbench sweep --ranks 2,4 --sizes 8:64MiB:x2 --algorithms ring,mpi --time-budget 60s"
 RUN_EXAMPLE = "mpirun -n 4 ringbench run --sizes 8:64MiB:x4"
 IMPORT_EXAMPLE = "ringbench import osu_allreduce.txt --nranks 16 --out out/osu"
+SLURM_EXAMPLE = "ringbench slurm benchmarks/quickstart.toml --nodes 1,2,4 --ntasks-per-node 8 --partition short"
+LAB_EXAMPLE = "ringbench lab --nodes 4 -- ringbench sweep --sizes 8:16MiB:x8 --algorithms ring,mpi"
 DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
 SIMULATE_EXAMPLE = "ringbench simulate --algorithm ring --ranks 4096 --size 1GiB --alpha 2us --beta 50GB/s"
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +12,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+
+from ringbench.launch.lab import Lab, LabError
+from ringbench.launch.lab_run import check_system
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"openmpi": ".venv", "mpich": ".venv-mpich"}
@@ -61,3 +66,43 @@ def other(mpi: Mpi) -> Mpi:
         if os.access(python, os.X_OK) and os.access(mpirun, os.X_OK):
             return Mpi(flavour=flavour, python=python, mpirun=str(mpirun))
     pytest.skip(f"no Python with {flavour} beside that with {mpi.flavour}")
+
+
+#: Above 65535 no system has a user, and below no file is left to him.
+STRANGER = 77777
+
+
+@pytest.fixture(scope="session")
+def room() -> None:
+    """Skip, with a reason, where no lab can be set up."""
+    try:
+        check_system(Lab(), os.environ)
+    except LabError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def room_for_slurm(room: None) -> None:
+    """Skip, with a reason, where no lab can be set up with Slurm."""
+    try:
+        check_system(Lab(slurm=True), os.environ)
+    except LabError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["root", "user"])
+def prefix(request: pytest.FixtureRequest, room: None, mpi: Mpi) -> list[str]:
+    """Return what goes before a command to run it as root, and as an ordinary user; skip what cannot be here."""
+    if request.param == "root":
+        if os.getuid() != 0:
+            pytest.skip("this is not root")
+        return []
+    if os.getuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("no setpriv to become an ordinary user by")
+    words = ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", "--"]
+    can = subprocess.run([*words, "sh", "-c", f"cd {ROOT} && {mpi.python} -c 1"], capture_output=True, check=False)
+    if can.returncode:
+        pytest.skip(f"an ordinary user cannot run {mpi.python}: {can.stderr.decode().strip()}")
+    return words

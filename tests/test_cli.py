@@ -14,9 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ringbench import cli
 from ringbench.arguments import FORMATS, UsageError, make_parser
-from ringbench.cli import _settings, main
+from ringbench.cli import main, measuring, talk
 from ringbench.launch import sweep as sweeping
 from ringbench.records.provenance import package_version
 from ringbench.records.row import Row
@@ -105,7 +104,7 @@ def python(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
 #: Runs several commands in one Python, and prints the exit status of each and the packages it has loaded.
 SEVERAL = """\
 import json, sys
-from ringbench.cli import _settings, main
+from ringbench.cli import main
 for words in json.loads(sys.argv[1]):
     print(">>>", json.dumps(words), flush=True)
     print(">>>", json.dumps(words), file=sys.stderr, flush=True)
@@ -183,7 +182,7 @@ def test_a_resume_goes_by_what_was_asked_for_last(mpirun: str) -> None:
     append(done.path, {**done.provenance, "kind": "resume", "launches": 3})  # and then it was killed
     asked = make_parser("0").parse_args(["sweep", "--resume", "--out", "r"])
     assert read_run("r").status == "partial"
-    assert _settings(asked, read_run("r")).launches == 3
+    assert measuring._settings(asked, read_run("r")).launches == 3
 
 
 def test_a_run_from_before_a_setting_was_measured_with_its_default(
@@ -590,8 +589,8 @@ def test_case_30_a_sweep_inside_a_job_is_refused(
     def no_world() -> Any:
         raise UsageError("no MPI here")
 
-    monkeypatch.setattr(cli, "_world", no_world)
-    monkeypatch.setattr("ringbench.cli.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(talk, "world", no_world)
+    monkeypatch.setattr("ringbench.cli.talk.time.sleep", lambda seconds: None)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     assert main(["sweep", "--out", "r"]) == 2
@@ -625,7 +624,7 @@ def test_case_33_a_job_says_it_once(
     world = World(rank, 2)
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", str(rank))
-    monkeypatch.setattr(cli, "_world", lambda: world)
+    monkeypatch.setattr(talk, "world", lambda: world)
     assert main(["run", "--bogus"]) == 2
     assert capsys.readouterr().err.count("--bogus") == lines
     assert world.barriers == 1
@@ -634,7 +633,7 @@ def test_case_33_a_job_says_it_once(
 def test_case_29_without_a_common_world_the_first_on_a_node_says_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cli, "_world", lambda: World(0, 1))
+    monkeypatch.setattr(talk, "world", lambda: World(0, 1))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "0")
@@ -643,11 +642,11 @@ def test_case_29_without_a_common_world_the_first_on_a_node_says_it(
     def second(seconds: float) -> None:
         """Come second, while the first still waits."""
         before = capsys.readouterr().err
-        cli._say_once("once")
+        talk.say_once("once")
         said.append([before, capsys.readouterr().err])
 
-    monkeypatch.setattr("ringbench.cli.time.sleep", second)
-    cli._say_once("once")
+    monkeypatch.setattr("ringbench.cli.talk.time.sleep", second)
+    talk.say_once("once")
     assert said == [["once\n", ""]]
     assert list(tmp_path.iterdir()) == []
 

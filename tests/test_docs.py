@@ -33,7 +33,8 @@ ELSEWHERE = {
     "make test": ".ci/run",
     "make lint": ".ci/run",
     "make docs": "a test",
-    "sbatch": "jobs/",
+    "sbatch": "tests/cluster",
+    "ringbench lab": "tests/cluster",
 }
 
 #: Commands whose exit status tells of the machine, and the ones they may have: this one may well be busy.

@@ -160,13 +160,19 @@ def test_job_environment_keeps_settings_and_drops_the_enclosing_job() -> None:
     environ = kept | job
     before = dict(environ)
     result = job_environment(environ, flavour="openmpi", uid=1000)
-    assert result == kept | {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    assert result == kept | {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "SLURM_OVERLAP": "1"}
     assert environ == before
 
 
 def test_settings_that_mpirun_also_writes_are_the_users_outside_of_a_job() -> None:
     assert job_environment({"OMPI_MCA_pmix": "^s1"}, flavour="openmpi", uid=1)["OMPI_MCA_pmix"] == "^s1"
     assert "OMPI_MCA_pmix" not in job_environment(MPIRUN | {"OMPI_MCA_pmix": "^s1"}, flavour="openmpi", uid=1)
+
+
+def test_steps_overlap_in_a_job_of_slurm_unless_the_user_says_otherwise() -> None:
+    assert "SLURM_OVERLAP" not in job_environment({}, flavour="openmpi", uid=1)
+    said = job_environment({"SLURM_JOB_ID": "7", "SLURM_OVERLAP": "0"}, flavour="openmpi", uid=1)
+    assert said["SLURM_OVERLAP"] == "0"
 
 
 @pytest.mark.parametrize(("flavour", "uid", "allowed"), [("openmpi", 0, 2), ("openmpi", 1, 0), ("mpich", 0, 0)])

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ringbench import cli
-from ringbench.cli import main
+from ringbench.cli import main, measuring, talk
 from ringbench.launch import sweep as sweeping
 from ringbench.records.provenance import provenance
 from ringbench.records.run import RUN_FILE, append, encode, read_run
@@ -104,7 +103,7 @@ def test_a_signal_that_is_ignored_stays_ignored(mpirun: str, tmp_path: Path, mon
             assert main([*SWEEP, mpirun, "--out", str(tmp_path / str(int(handler)))]) == 1
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert kept == [signal.SIG_IGN, cli._raise_terminated]
+    assert kept == [signal.SIG_IGN, talk.raise_terminated]
 
 
 def test_a_signal_while_results_are_shown_is_one_line(
@@ -113,7 +112,7 @@ def test_a_signal_while_results_are_shown_is_one_line(
     def ended(*arguments: object, **options: object) -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(cli, "read_run", ended)
+    monkeypatch.setattr(measuring, "read_run", ended)
     assert main([*SWEEP, mpirun, "--out", str(tmp_path / "out")]) == 1
     assert capfd.readouterr().err.splitlines()[-1] == "ringbench: terminated"
     assert read_run(tmp_path / "out").status == "partial"

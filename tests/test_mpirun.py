@@ -11,7 +11,7 @@ import pytest
 from conftest import Mpi
 
 from ringbench.launch.environment import job_environment
-from ringbench.launch.mpirun import Mpirun, command, find_mpirun, identify, read_version, usable_cpus
+from ringbench.launch.mpirun import Mpirun, command, find_mpirun, identify, mpi_type, read_version, usable_cpus
 from ringbench.launch.process import LaunchError, run_job
 
 OPEN_MPI = Mpirun(path="mpirun", flavour="openmpi", version=(5, 0, 11))
@@ -37,6 +37,8 @@ def program(path: Path, says: str, status: int = 0) -> str:
         (HYDRA_SAYS, "mpich", (4, 0, 2)),
         ("Intel(R) MPI Library for Linux* OS, Version 2021.9 Build 20230307", "mpich", (2021, 9)),
         ("HYDRA", "mpich", ()),
+        ("slurm 23.11.4\n", "slurm", (23, 11, 4)),
+        ("slurm-wlm 22.05.8\n", "slurm", (22, 5, 8)),
         ("prterun (PRRTE) 3.0.8", None, ()),
         ("", None, ()),
     ],
@@ -99,6 +101,31 @@ YIELD = ["--mca", "mpi_yield_when_idle", "1"]
 def test_command(mpirun: Mpirun, nranks: int, bind: bool, options: list[str]) -> None:
     line = command(mpirun, nranks, ["prog", "--x"], cpus=2, bind=bind)
     assert line == ["mpirun", "-n", str(nranks), *options, "prog", "--x"]
+
+
+@pytest.mark.parametrize("in_allocation", [False, True])
+def test_srun_does_the_mapping(in_allocation: bool) -> None:
+    srun = Mpirun(path="srun", flavour="slurm", version=(22, 5, 8))
+    line = command(srun, 4, ["prog"], cpus=2, extra=["--mpi=pmix"], in_allocation=in_allocation)
+    assert line == ["srun", "-n", "4", "--mpi=pmix", "prog"]
+
+
+LISTING = "MPI plugin types are...\n\tpmix\n\tnone\n\tcray_shasta\n\tpmi2\nspecific pmix plugin versions: pmix_v4\n"
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        ("Open MPI v5.0.11, package: x", "pmix"),
+        ("IBM Spectrum MPI v10.4", "pmix"),
+        ("MPICH Version:      5.0.2\nMPICH Release date: some day", "pmi2"),
+    ],
+)
+def test_the_mpi_type_goes_with_the_library(library: str, name: str) -> None:
+    assert mpi_type(LISTING, library) == name
+    assert mpi_type("srun: MPI types are...\nsrun: pmi2\nsrun: pmix\n", library) == name
+    with pytest.raises(ValueError, match=rf"srun cannot start {library[:5]}.* no {name}"):
+        mpi_type(LISTING.replace(f"\t{name}\n", "").replace("cray_shasta", ""), library)
 
 
 @pytest.mark.parametrize("mpirun", [OPEN_MPI, MPICH])

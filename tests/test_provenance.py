@@ -8,12 +8,13 @@ from ringbench.records.settings import Settings, plan_from
 
 
 def test_the_first_line_says_what_ran_where() -> None:
-    environ = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "HOME": "secret"}
+    environ = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "HOME": "secret", "RINGBENCH_LAB": "nodes=2"}
     settings = Settings(sizes=(8, 64), op="average")
     found = provenance(settings, (1, 2), arguments=["sweep", "x.toml"], environ=environ)
     assert (found["kind"], found["schema_version"]) == ("provenance", SCHEMA_VERSION)
     assert found["command"] == ["ringbench", "sweep", "x.toml"]
     assert found["slurm"] == {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}
+    assert found["lab"] == "nodes=2"
     assert found["machine"]["cpus"] >= 1
     assert found["machine"]["cpu"]
     assert "secret" not in json.dumps(found, allow_nan=False)

@@ -15,6 +15,7 @@ from ringbench.runtime.ranks import (  # noqa: E402
     COMMON,
     describe_rank,
     gather_ranks,
+    hosts_line,
     other_hosts,
     placement_warnings,
     ring_edges_line,
@@ -181,3 +182,9 @@ def test_rows_of_other_hosts_are_named() -> None:
     assert other_hosts(jobs, ["d", "e"]) == "measured on d,e, but earlier rows of this run on a and b"
     assert other_hosts(jobs[:1], ["a", "a"]) is None
     assert other_hosts(jobs, ["d", "d", "d"]) is None  # no earlier row has three ranks
+
+
+def test_a_job_is_described_by_hosts_and_library() -> None:
+    hosts = [{"host": host, "mpi_library": "Open MPI v5.0.11, package: x"} for host in ("a", "a", "b", "a")]
+    assert hosts_line(hosts) == "4 ranks of one job (a: 0-1,3, b: 2), Open MPI v5.0.11"
+    assert hosts_line(hosts[:1]) == "1 rank of one job (a: 0), Open MPI v5.0.11"

@@ -13,6 +13,7 @@ import pytest
 
 from ringbench.arguments import make_parser
 from ringbench.launch import sweep as module
+from ringbench.launch.lab import Lab
 from ringbench.launch.mpirun import Mpirun
 from ringbench.launch.process import JobResult
 from ringbench.launch.sweep import (
@@ -20,6 +21,7 @@ from ringbench.launch.sweep import (
     START_LIMIT_S,
     Outcome,
     default_ranks,
+    job_line,
     missing_sizes,
     open_run,
     sweep,
@@ -406,6 +408,8 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
         ({"SLURM_NTASKS": "12"}, 2, (1, 2, 4, 8, 12)),
         ({"SLURM_NTASKS": "0"}, 2, (1, 2)),
         ({"SLURM_NTASKS": "x"}, 2, (1, 2)),
+        ({"RINGBENCH_LAB": Lab(nodes=3, ranks_per_node=2).words}, 2, (1, 2, 4, 6)),
+        ({"RINGBENCH_LAB": Lab(nodes=4).words, "SLURM_NTASKS": "2"}, 8, (1, 2)),
     ],
 )
 def test_rank_counts_that_the_machine_has(
@@ -413,3 +417,25 @@ def test_rank_counts_that_the_machine_has(
 ) -> None:
     monkeypatch.setattr(module, "usable_cpus", lambda: (cpus, True))
     assert default_ranks(environ) == ranks
+
+
+LAB = Lab(nodes=2, ranks_per_node=2, slurm=True)
+
+
+@pytest.mark.parametrize(
+    ("flavour", "environ", "line"),
+    [
+        ("openmpi", {"SLURM_JOB_NUM_NODES": "2"}, "x -n 4 --tag prog"),
+        ("openmpi", {"RINGBENCH_LAB": Lab().words}, "x -n 4 --tag prog"),
+        ("mpich", {"RINGBENCH_LAB": LAB.words}, "salloc --quiet --nodes=2 --ntasks=4 x -n 4 --tag prog"),
+        ("mpich", {"RINGBENCH_LAB": LAB.words, "SLURM_JOB_ID": "1"}, "x -n 4 --tag prog"),
+        ("slurm", {"RINGBENCH_LAB": LAB.words}, "x -n 4 --nodes=2 --tag prog"),
+        ("slurm", {"SLURM_NTASKS_PER_NODE": "8"}, "x -n 4 --nodes=1 --tag prog"),
+        ("slurm", {"SLURM_NTASKS_PER_NODE": "x"}, "x -n 4 --tag prog"),
+        ("openmpi", {}, "x -n 4 --map-by :OVERSUBSCRIBE --bind-to none --mca mpi_yield_when_idle 1 --tag prog"),
+    ],
+)
+def test_where_a_job_starts(monkeypatch: pytest.MonkeyPatch, flavour: str, environ: dict[str, str], line: str) -> None:
+    monkeypatch.setattr(module, "usable_cpus", lambda: (2, True))
+    mpirun = Mpirun(path="x", flavour=flavour, version=(5, 0))
+    assert job_line(4, ["prog"], mpirun, environ, ["--tag"]) == line.split()

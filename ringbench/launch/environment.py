@@ -156,12 +156,19 @@ def node_count(environ: Mapping[str, str]) -> int:
     return 1
 
 
+def tasks_per_node(environ: Mapping[str, str]) -> int | None:
+    """Return the tasks per node that were asked of Slurm, None where there was no such wish."""
+    number = _integer(environ.get("SLURM_NTASKS_PER_NODE"))
+    return number if number is not None and number > 0 else None
+
+
 def job_environment(environ: Mapping[str, str], *, flavour: str, uid: int) -> dict[str, str]:
     """Return the environment for an MPI job started from here; ``flavour`` is ``openmpi`` or ``mpich``.
 
     Variables of an enclosing job are left out, settings of the user kept (``OMPI_MCA_*``, ``PRTE_MCA_*``,
-    ``PMIX_MCA_*``, ``OMPI_ALLOW_*``, ``UCX_*``, ``MPIR_CVAR_*``, ``SLURM_*``). Math libraries get one thread in each
-    rank unless set. Open MPI refuses to run as root without its two switches: they are set for uid 0 alone.
+    ``PMIX_MCA_*``, ``OMPI_ALLOW_*``, ``UCX_*``, ``MPIR_CVAR_*``, ``SLURM_*``). Unless set, math libraries get one
+    thread in each rank, and the steps of a Slurm job may overlap. Open MPI refuses to run as root without its two
+    switches: they are set for uid 0 alone.
     """
     in_job = "OMPI_COMM_WORLD_RANK" in environ
     job = {
@@ -172,7 +179,9 @@ def job_environment(environ: Mapping[str, str], *, flavour: str, uid: int) -> di
     }
     if flavour == "openmpi" and uid == 0:
         job |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return dict.fromkeys(_THREADS, "1") | job
+    # A step waits for the CPUs of the one before, and where that is just ending srun looks again after half a minute.
+    overlap = {"SLURM_OVERLAP": "1"} if "SLURM_JOB_ID" in environ else {}
+    return dict.fromkeys(_THREADS, "1") | overlap | job
 
 
 def _in_slurm_step(environ: Mapping[str, str]) -> bool:

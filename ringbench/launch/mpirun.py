@@ -18,7 +18,10 @@ _VERSION_LIMIT_S = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mpirun:
-    """Hold a launcher: its path, its flavour ``openmpi`` or ``mpich`` (all of hydra's kin), its version if known."""
+    """Hold a launcher: its path, its flavour, its version if known.
+
+    The flavour is ``openmpi``, ``mpich`` (all of hydra's kin) or ``slurm`` (srun).
+    """
 
     path: str
     flavour: str
@@ -53,9 +56,19 @@ def find_mpirun(environ: Mapping[str, str], executable: str = sys.executable, ov
 
 def identify(path: str, environ: Mapping[str, str]) -> Mpirun:
     """Ask a launcher for its flavour and version; raise LaunchError naming path and answer where it tells neither."""
+    answer = _ask([path, "--version"], environ)
+    flavour, version = read_version(answer)
+    if flavour is None:
+        first = next((line.strip() for line in answer.splitlines() if line.strip()), "nothing")
+        raise LaunchError(f"{path} is the launcher of no MPI library known here; of its version it says: {first}")
+    return Mpirun(path=path, flavour=flavour, version=version)
+
+
+def _ask(line: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return what a launcher says, on whichever stream; raise LaunchError where it cannot be started or hangs."""
     try:
-        answer = subprocess.run(
-            [path, "--version"],
+        return subprocess.run(
+            line,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -64,14 +77,9 @@ def identify(path: str, environ: Mapping[str, str]) -> Mpirun:
             check=False,
         ).stdout.decode(errors="replace")
     except subprocess.TimeoutExpired:
-        raise LaunchError(f"{path} --version says nothing in {_VERSION_LIMIT_S:g} s") from None
+        raise LaunchError(f"{' '.join(line)} says nothing in {_VERSION_LIMIT_S:g} s") from None
     except OSError as error:
-        raise LaunchError(f"cannot start {path}: {error.strerror or error}") from error
-    flavour, version = read_version(answer)
-    if flavour is None:
-        first = next((line.strip() for line in answer.splitlines() if line.strip()), "nothing")
-        raise LaunchError(f"{path} is the launcher of no MPI library known here; of its version it says: {first}")
-    return Mpirun(path=path, flavour=flavour, version=version)
+        raise LaunchError(f"cannot start {line[0]}: {error.strerror or error}") from error
 
 
 def read_version(text: str) -> tuple[str | None, tuple[int, ...]]:
@@ -80,9 +88,32 @@ def read_version(text: str) -> tuple[str | None, tuple[int, ...]]:
         flavour, number = "openmpi", re.search(r"\((?:Open MPI|OpenRTE)\)\s*v?(\d+(?:\.\d+)*)", text)
     elif "HYDRA" in text or "Intel(R) MPI" in text:
         flavour, number = "mpich", re.search(r"\bVersion:?\s+(\d+(?:\.\d+)*)", text)
+    elif text.startswith("slurm"):
+        flavour, number = "slurm", re.search(r"^slurm\S* (\d+(?:\.\d+)*)", text)
     else:
         return None, ()
     return flavour, tuple(int(part) for part in number[1].split(".")) if number else ()
+
+
+def mpi_type(listing: str, library: str) -> str:
+    """Return the ``--mpi`` by which srun starts the ranks of an MPI library.
+
+    ``listing`` is the answer to ``srun --mpi=list``, ``library`` the text of ``MPI_Get_library_version``. Open MPI 5
+    speaks PMIx alone, MPICH as it is commonly built PMI 1 and 2. Raises ValueError where Slurm has nothing for it.
+    """
+    known = {line.removeprefix("srun: ").strip() for line in listing.splitlines()}
+    pmix = library.startswith("Open MPI") or "Spectrum MPI" in library
+    found = next((name for name in (("pmix",) if pmix else ("pmi2", "cray_shasta")) if name in known), None)
+    if found is None:
+        lacks = "pmix (Debian: apt-get install libpmix-dev on the nodes)" if pmix else "pmi2"
+        name = library.strip().partition("\n")[0].partition(",")[0]
+        raise ValueError(f"srun cannot start {name}: this Slurm has no {lacks}; use mpirun, or name another --mpi")
+    return found
+
+
+def ask_mpi_types(srun: Mpirun, environ: Mapping[str, str]) -> str:
+    """Return the answer to ``srun --mpi=list``; raise LaunchError where there is none."""
+    return _ask([srun.path, "--mpi=list"], environ)
 
 
 def usable_cpus() -> tuple[int, bool]:
@@ -107,15 +138,16 @@ def command(
     """Return the command line that starts ``program`` on ``nranks`` ranks; ``extra`` goes to the launcher as it is.
 
     One rank a core where they fit into ``cpus`` and ``bind`` allows it; otherwise no binding, and ranks that outnumber
-    the CPUs yield while they wait. An allocation of several nodes knows its mapping: there nothing is added. What
-    ``extra`` says of mapping, binding or yielding replaces what would be said here (Open MPI refuses a repetition).
+    the CPUs yield while they wait. An allocation of several nodes knows its mapping, and srun its own: there nothing is
+    added. What ``extra`` says of mapping, binding or yielding replaces what would be said here (Open MPI refuses a
+    repetition).
     Raises ValueError where ``nranks`` is below 1.
     """
     if nranks < 1:
         raise ValueError(f"{nranks} ranks: at least 1 is needed")
     placed: dict[str, list[str]] = {}
     bound = bind and nranks <= cpus
-    if in_allocation:
+    if in_allocation or mpirun.flavour == "slurm":
         pass
     elif mpirun.flavour == "mpich":
         # Intel MPI, whose versions are years, binds by itself and has no such option.

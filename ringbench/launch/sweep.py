@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ringbench.launch.environment import job_environment, node_count
+from ringbench.launch.environment import job_environment, node_count, tasks_per_node
+from ringbench.launch.lab import in_lab, lab_around
 from ringbench.launch.mpirun import Mpirun, command, usable_cpus
 from ringbench.launch.process import LaunchError, run_job
 from ringbench.records.kernel import whole
@@ -141,6 +142,19 @@ def _need_s(file: Path, settings: Settings, nranks: int, launch: int, took: floa
     return took + max(0.0, needed - sum(sum(row.samples_s) for row in own))
 
 
+def job_line(
+    nranks: int, program: Sequence[str], mpirun: Mpirun, environ: Mapping[str, str], extra: Sequence[str] = ()
+) -> list[str]:
+    """Return the command line of a job from here: on this machine, in an allocation, or on the nodes of a lab."""
+    cpus, bind = usable_cpus()
+    lab = lab_around(environ)
+    mapped = node_count(environ) > 1 or lab is not None
+    if mpirun.flavour == "slurm" and (per_node := tasks_per_node(environ) or (lab and lab.ranks_per_node)):
+        extra = [f"--nodes={-(-nranks // per_node)}", *extra]  # else srun would spread few ranks over all nodes
+    line = command(mpirun, nranks, program, cpus=cpus, bind=bind, extra=extra, in_allocation=mapped)
+    return line if lab is None or mpirun.flavour == "slurm" else [*in_lab(lab, nranks, environ), *line]
+
+
 def start_job(
     nranks: int,
     program: Sequence[str],
@@ -151,16 +165,7 @@ def start_job(
     limit: float,
 ) -> str | None:
     """Run a program on some ranks to its end, for ``limit`` seconds at most; return how it failed, if it did."""
-    cpus, whole = usable_cpus()
-    line = command(
-        mpirun,
-        nranks,
-        program,
-        cpus=cpus,
-        bind=whole,
-        extra=extra,
-        in_allocation=node_count(environ) > 1,
-    )
+    line = job_line(nranks, program, mpirun, environ, extra)
     env = job_environment(environ, flavour=mpirun.flavour, uid=os.getuid())
     try:
         result = run_job(line, env=env, time_limit_s=limit, stdout=stderr, stderr=stderr)
@@ -176,7 +181,8 @@ def start_job(
 
 
 def default_ranks(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... up to the tasks of the Slurm allocation, or to the cores here, and that number itself."""
-    most = whole(environ.get("SLURM_NTASKS", "")) or usable_cpus()[0]
+    """Return 1, 2, 4, ... up to the tasks of a Slurm allocation, the room in a lab, or the cores, and that number."""
+    lab = lab_around(environ)
+    most = whole(environ.get("SLURM_NTASKS", "")) or (usable_cpus()[0] if lab is None else lab.ranks)
     powers = [2**power for power in range(most.bit_length())]
     return tuple(sorted({*powers, most}))

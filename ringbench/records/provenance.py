@@ -39,7 +39,7 @@ def provenance(
     arguments: Sequence[str],
     environ: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return what a run's first line says: version, time, machine, the command and its settings, the Slurm job."""
+    """Return what a run's first line says: version, time, machine, command and settings, the lab, the Slurm job."""
     return {
         "kind": "provenance",
         "schema_version": SCHEMA_VERSION,
@@ -51,6 +51,7 @@ def provenance(
         "settings": settings.to_json(),
         "ranks": list(ranks),
         "launches": launches,
+        "lab": environ.get("RINGBENCH_LAB"),
         "slurm": {name: environ[name] for name in SLURM_FACTS if name in environ},
     }
 

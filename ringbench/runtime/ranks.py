@@ -123,6 +123,16 @@ def ring_edges_line(ranks: Sequence[Mapping[str, Any]]) -> str | None:
     return line if edges == nnodes else f"{line}; {nnodes} are possible with ranks in order of nodes (--map-by slot)"
 
 
+def hosts_line(ranks: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line that says which ranks run on which hosts, and with which library."""
+    hosts: dict[str, list[int]] = {}
+    for number, rank in enumerate(ranks):
+        hosts.setdefault(rank["host"], []).append(number)
+    where = ", ".join(f"{host}: {_ranges(numbers)}" for host, numbers in hosts.items())
+    library = ranks[0]["mpi_library"].partition(",")[0]
+    return f"{len(ranks)} rank{'s'[: len(ranks) > 1]} of one job ({where}), {library}"
+
+
 def _ranges(numbers: Sequence[int]) -> str:
     words: list[str] = []
     start = previous = None

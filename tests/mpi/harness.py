@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +22,7 @@ from ringbench.launch.environment import job_environment
 from ringbench.launch.mpirun import Mpirun as Launcher
 from ringbench.launch.mpirun import command, identify, usable_cpus
 from ringbench.launch.process import run_job
+from ringbench.records.run import RUN_FILE
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
@@ -97,6 +101,19 @@ def run(
     assert finished.status != LEFT, f"processes left behind\n{finished}"
     assert status is None or finished.status == status, f"status {status} was expected\n{finished}"
     return finished
+
+
+def terminate_at_rows(folder: Path, count: int) -> Callable[[int], None]:
+    """Return an ``on_start`` that sends SIGTERM when so many rows are in the file of a run."""
+
+    def wait_and_send(pid: int) -> None:
+        end = time.monotonic() + 40
+        file = folder / RUN_FILE
+        while time.monotonic() < end and not (file.exists() and file.read_text().count('"kind":"row"') >= count):
+            time.sleep(0.05)
+        os.kill(pid, signal.SIGTERM)
+
+    return lambda pid: threading.Thread(target=wait_and_send, args=(pid,), daemon=True).start()
 
 
 def start(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-import time
 from itertools import product
 from pathlib import Path
 
 import pytest
 from conftest import Mpi
-from harness import Finished, breaking, check_lines, environment, run, sweep
+from harness import Finished, breaking, check_lines, environment, run, sweep, terminate_at_rows
 
 from ringbench.launch.mpirun import usable_cpus
 from ringbench.records.run import RUN_FILE, Run, read_run
@@ -193,19 +189,8 @@ def test_a_sweep_in_which_nothing_can_be_measured_fails(mpi: Mpi, tmp_path: Path
 def test_a_terminated_sweep_leaves_whole_rows_and_no_process(mpi: Mpi, tmp_path: Path) -> None:
     out = tmp_path / "run"
 
-    def terminate(pid: int) -> None:
-        def wait_and_send() -> None:
-            end = time.monotonic() + 40
-            while time.monotonic() < end:
-                if (out / RUN_FILE).exists() and (out / RUN_FILE).read_text().count('"kind":"row"') >= 3:
-                    break
-                time.sleep(0.05)
-            os.kill(pid, signal.SIGTERM)
-
-        threading.Thread(target=wait_and_send, daemon=True).start()
-
     options = ("--ranks", "2,3", "--sizes", "1KiB:1MiB:x2", "--precision", "0.0001", "--max-samples", "1000000")
-    said = sweep(mpi, out, *options, "--time-budget", "24s", status=1, on_start=terminate, limit_s=60)
+    said = sweep(mpi, out, *options, "--time-budget", "24s", status=1, on_start=terminate_at_rows(out, 3), limit_s=60)
     assert any("terminated" in line and "--resume" in line for line in said.said), str(said)
     done = read_run(out)
     assert done.status == "partial", str(said)

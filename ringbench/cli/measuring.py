@@ -1,0 +1,435 @@
+"""The commands that measure: sweep and run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ringbench.arguments import UsageError
+from ringbench.cli.showing import print_table, show_sweep
+from ringbench.cli.talk import Terminated, ending, heed_signals, raise_terminated, say, words_of, world
+from ringbench.records.provenance import now, package_version, provenance
+from ringbench.records.row import Row
+from ringbench.records.run import Run, append, read_run, run_file
+from ringbench.records.settings import Settings, SweepPlan, override, plan_from, read_plan
+from ringbench.records.units import format_size
+
+if TYPE_CHECKING:
+    from ringbench.launch.mpirun import Mpirun
+    from ringbench.model.choose import Table
+
+
+def _settings(arguments: argparse.Namespace, started: Run | None = None) -> SweepPlan:
+    """Return what the plan's file (else the run that is gone on with, else the defaults) and the options say."""
+    try:
+        if arguments.plan:
+            plan = read_plan(arguments.plan)
+        elif started:
+            stored = {name: started.plan.get(name) for name in ("ranks", "launches")}
+            plan = plan_from({**_stored_settings(started), **stored})
+        else:
+            plan = SweepPlan(settings=Settings())
+        settings = override(plan.settings, **vars(arguments))
+        if arguments.algorithms is None and not plan.names:
+            settings = replace(settings, algorithms=_default_algorithms(settings))
+        asked = getattr(arguments, "launches", None)
+        launches = plan.launches if asked is None else asked
+        ranks = getattr(arguments, "ranks", None)
+        return SweepPlan(settings=settings, ranks=ranks or plan.ranks, launches=launches)
+    except (ValueError, OSError) as error:
+        raise UsageError(words_of(error)) from None
+
+
+def _stored_settings(started: Run) -> dict[str, Any]:
+    stored = started.plan.get("settings")
+    if not isinstance(stored, dict) or "imported" in started.provenance:
+        raise ValueError(f"{started.path}: holds no settings to go on with")
+    return stored
+
+
+def _default_algorithms(settings: Settings) -> tuple[str, ...]:
+    """Return what is measured where nothing was said: for a collective without a ring what ``auto`` picks."""
+    from ringbench.schedule.registry import algorithms
+
+    __import__("ringbench.collectives")
+    known = {algorithm.name for algorithm in algorithms(settings.collective)}
+    return ("auto", "mpi") if known and "ring" not in known else settings.algorithms
+
+
+def sweep_command(arguments: argparse.Namespace) -> int:
+    """Start the jobs of a sweep and show what they measured; return the exit status."""
+    from ringbench.launch.environment import inside_mpi_job
+    from ringbench.launch.hold import sole_writer
+    from ringbench.launch.memory import available_bytes
+    from ringbench.launch.mpirun import find_mpirun
+    from ringbench.launch.process import LaunchError
+    from ringbench.launch.sweep import default_ranks, open_run, sweep
+
+    inside = inside_mpi_job(os.environ)
+    if inside is not None:
+        raise UsageError(f"sweep starts MPI jobs itself, but {inside}; use `ringbench run` there")
+    folder: Path = arguments.out or Path(datetime.now().strftime("ringbench-%Y%m%d-%H%M%S"))
+    if arguments.resume and arguments.out is None:
+        raise UsageError("--resume needs --out DIR, the folder of the run to go on with")
+    try:
+        started = read_run(folder) if arguments.resume and run_file(folder).exists() else None
+        plan = _settings(arguments, started)
+        ranks = plan.ranks or default_ranks(os.environ)
+        memory = _check_before(plan.settings, ranks, available_bytes())
+        mpirun = find_mpirun(os.environ, override=arguments.mpirun)
+        extra = [*_mpi_type(mpirun, arguments.mpirun_args), *arguments.mpirun_args]
+        if arguments.check:
+            return start_ranks(["run", "--check"], max(ranks), mpirun, extra, arguments.job_limit or CHECK_LIMIT_S)
+        if started:
+            _check_resumed(started, plan.settings)
+        first = provenance(plan.settings, ranks, launches=plan.launches, arguments=sys.argv[1:], environ=os.environ)
+        file = started.path if started else open_run(folder, first)
+        holding = contextlib.ExitStack()
+        holding.enter_context(sole_writer(file, {**first, "kind": "resume"} if started else None))
+        if started and started.torn:
+            say(f"ringbench: {file}: its last line was cut off, and is measured again")
+    except (ValueError, LaunchError, OSError) as error:
+        raise UsageError(words_of(error)) from None
+
+    heed_signals()
+    say(f"ringbench: {memory}")
+    try:
+        with holding:
+            outcome = sweep(
+                plan.settings,
+                ranks,
+                file,
+                launches=plan.launches,
+                mpirun=mpirun,
+                python=sys.executable,
+                environ=os.environ,
+                extra=extra,
+                stderr=sys.stderr.fileno(),
+                time_limit_s=arguments.job_limit,
+                report=lambda text: say(f"ringbench: {text}"),
+            )
+    except (KeyboardInterrupt, Terminated) as reason:
+        say(f"ringbench: {ending(reason)}; what was measured is in {file} (go on with --resume --out {folder})")
+        return 1
+    except (ValueError, OSError) as error:
+        say(f"ringbench: {words_of(error)}")
+        return 1
+    run = read_run(file)
+    if not run.rows:
+        say(f"ringbench: nothing was measured; see above, and {file}")
+        return 1
+    show_sweep(run, file.parent, arguments.format)
+    if not any(row.samples_s for row in run.rows):
+        say(f"ringbench: nothing was measured: {run.rows[0].reason}")
+        return 1
+    wrong = [row for row in run.rows if row.wrong]
+    return 1 if outcome.failures or wrong or run.status != "complete" else 0
+
+
+#: A job that has not started by then does not start: most do in a second, and large ones have files to load.
+CHECK_LIMIT_S = 60.0
+
+
+def _mpi_type(mpirun: Mpirun, extra: Sequence[str]) -> list[str]:
+    """Return what srun needs to be told to start ranks of the MPI library here, unless the user tells it."""
+    from ringbench.launch.mpirun import ask_mpi_types, mpi_type
+    from ringbench.runtime.world import library_version
+
+    if mpirun.flavour != "slurm" or any(word.startswith("--mpi") for word in extra):
+        return []
+    return [f"--mpi={mpi_type(ask_mpi_types(mpirun, os.environ), library_version())}"]
+
+
+def start_ranks(words: Sequence[str], nranks: int, mpirun: Mpirun, extra: Sequence[str], limit_s: float) -> int:
+    """Run a command of ringbench on some ranks and return 0, 1, or 2 where it says that it cannot be carried out."""
+    from ringbench.launch.environment import job_environment
+    from ringbench.launch.process import run_job
+    from ringbench.launch.sweep import SAFE_PATH, job_line
+
+    line = job_line(nranks, [sys.executable, *SAFE_PATH, "-m", "ringbench", *words], mpirun, os.environ, extra)
+    env = job_environment(os.environ, flavour=mpirun.flavour, uid=os.getuid())
+    signal.signal(signal.SIGTERM, raise_terminated)
+    try:
+        done = run_job(line, env=env, time_limit_s=limit_s)
+    except Terminated:
+        say("ringbench: terminated")
+        return 1
+    if done.timed_out:
+        say(f"ringbench: {nranks} ranks: no end after {limit_s:g} s: {' '.join(line[: -len(words)])}")
+    return done.returncode if done.returncode in (0, 2) else 1
+
+
+def _check_resumed(started: Run, settings: Settings) -> None:
+    """Raise ValueError where rows to come would be measured in another way than those already there."""
+    before, asked = {**Settings().to_json(), **_stored_settings(started)}, settings.to_json()
+    for name in (
+        "segment",
+        "thread_level",
+        "root",
+        "chunks",
+        "groups",
+        "outer",
+        "choose_from",
+        "limit",
+        "order",
+        "sync",
+        "buffers",
+    ):
+        if before[name] != asked[name]:
+            raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
+    libraries = [str(job["mpi_library"]) for job in started.jobs if "mpi_library" in job]
+    if libraries:
+        from ringbench.runtime.world import library_name, library_version
+
+        library = library_name(library_version())
+        for other in libraries:
+            if other != library:  # rows of one run are compared with each other
+                raise ValueError(f"{started.path}: was measured with {other}; the MPI library here is {library}")
+
+
+def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> str:
+    """Return a line on the memory needed.
+
+    Raises ValueError for what cannot be measured on this node, or on the nodes of an allocation.
+    """
+    from ringbench.launch.environment import node_count
+    from ringbench.launch.lab import lab_around
+    from ringbench.launch.memory import check_memory
+    from ringbench.runtime.arrays import backend_for
+    from ringbench.runtime.demands import check_schedules, check_settings, memory_needed
+
+    check_settings(settings)
+    _choices(settings)
+    for nranks in ranks:
+        check_schedules(settings, nranks)
+    if settings.device != "cpu":
+        backend_for(settings.device).empty(1, settings.dtype)
+    # The nodes of a lab share one memory.
+    nodes, most = node_count(os.environ) if lab_around(os.environ) is None else 1, (0, "")
+    for nranks in ranks:
+        need, nbytes = memory_needed(settings, nranks)
+        here = -(-nranks // nodes)
+        what = f"size {format_size(nbytes)}: {here} rank{'s'[: here > 1]} with {','.join(settings.algorithms)}"
+        check_memory(here * need, available, what)
+        most = max(most, (here * need, what))
+    return f"memory: at most {most[0] / 2**20:.1f} MiB, for {most[1]}; {available / 2**20:.0f} MiB are free"
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    """Measure on the ranks of this job; return the exit status."""
+    from ringbench.launch.environment import launched
+    from ringbench.launch.process import end_with_parent
+
+    if launched(os.environ):
+        end_with_parent()
+    settings, problem = None, None
+    try:
+        settings = _settings(arguments).settings
+    except UsageError as error:  # of a plan that only some nodes can read, maybe: to be told to the others
+        problem = str(error)
+    comm = world(settings.thread_level) if settings else world()
+    if arguments.check:
+        return _check_ranks(comm)
+    rank, nranks = comm.Get_rank(), comm.Get_size()
+    problem, ranks = _prepare(comm, arguments, settings, problem)
+    if problem is not None:
+        if rank == 0:
+            say(f"ringbench: {problem}")
+        comm.Barrier()
+        return 2
+    assert settings is not None
+    try:
+        return _measure(comm, arguments, settings, ranks)
+    except CannotWriteError as error:
+        abort_job(comm, f"ringbench: {error}")
+    except BaseException:  # also SystemExit: a rank that leaves alone would leave the others waiting
+        if nranks == 1:
+            raise
+        abort_job(comm, f"ringbench: rank {rank} of {nranks} failed\n{traceback.format_exc()}")
+
+
+def _check_ranks(comm: Any) -> int:
+    """Say which ranks on which hosts make up the job; the world's size was held against the launcher's before."""
+    from ringbench.runtime.ranks import gather_ranks, hosts_line
+
+    try:
+        line = hosts_line(gather_ranks(comm, package_version()))
+    except ValueError as error:  # the same on all ranks
+        raise UsageError(str(error)) from None
+    if comm.Get_rank() == 0:
+        print(line, flush=True)
+    comm.Barrier()  # or a launcher might end rank 0, at the first exit, before it has spoken
+    return 0
+
+
+def abort_job(comm: Any, text: str) -> NoReturn:
+    """Say why, and end all ranks."""
+    say(text)
+    time.sleep(0.5)  # MPICH's launcher does not pass on what it has not read when it learns of the end
+    comm.Abort(1)
+    os._exit(1)  # MPICH's Abort may come back before the launcher ends this rank: no second traceback
+
+
+class CannotWriteError(Exception):
+    """Report a row that the disk does not take."""
+
+
+def write_record(file: Path, record: dict[str, Any]) -> None:
+    """Append a record to a run's file; raise CannotWriteError where the disk does not take it."""
+    try:
+        append(file, record)
+    except OSError as error:
+        raise CannotWriteError(f"{file}: {error.strerror or error}") from None
+
+
+def _prepare(
+    comm: Any, arguments: argparse.Namespace, settings: Settings | None, problem: str | None
+) -> tuple[str | None, list[dict[str, Any]]]:
+    """Check everything before the first measurement; return what is wrong, the same on all ranks, and the ranks."""
+    from ringbench.launch.hold import hold_for_job
+    from ringbench.launch.lab import lab_around
+    from ringbench.launch.memory import available_bytes
+    from ringbench.launch.sweep import open_run
+    from ringbench.runtime.arrays import backend_for
+    from ringbench.runtime.demands import check_schedules, check_settings
+    from ringbench.runtime.ranks import gather_ranks
+    from ringbench.runtime.worker import check_memory
+
+    if settings is not None:
+        try:
+            check_settings(settings)
+            backend_for(settings.device).empty(1, settings.dtype)
+            check_schedules(settings, comm.Get_size())
+        except (ValueError, OSError) as error:
+            problem = str(error)
+    try:
+        arguments.choices = _choices(settings) if settings is not None and comm.Get_rank() == 0 else None
+    except (ValueError, OSError) as error:
+        problem = problem or str(error)
+    found = next((text for text in comm.allgather(problem) if text is not None), None)
+    if found is not None or settings is None:
+        return found, []
+    arguments.choices = comm.bcast(arguments.choices, root=0)
+    try:
+        ranks = gather_ranks(comm, package_version())
+        lab = lab_around(os.environ)  # whose nodes share one memory
+        check_memory(comm, settings, available_bytes(), ["the lab" if lab else rank["host"] for rank in ranks])
+    except ValueError as error:
+        return str(error), []
+    if comm.Get_rank() == 0:
+        try:
+            if arguments.out is not None:
+                first = provenance(settings, [comm.Get_size()], arguments=sys.argv[1:], environ=os.environ)
+                arguments.append = open_run(arguments.out, first)
+            if arguments.append is not None:
+                hold_for_job(arguments.append, arguments.append_at)  # until this process ends
+        except (ValueError, OSError) as error:
+            problem = words_of(error)
+    return comm.bcast(problem, root=0), ranks
+
+
+def _choices(settings: Settings) -> Table | None:
+    """Return what the run to choose by says of the collective; raise ValueError where it says nothing."""
+    from ringbench.model.choose import fastest
+
+    if settings.choose_from is None:
+        return None
+    try:
+        table = fastest(
+            read_run(settings.choose_from).rows, dtype=settings.dtype, op=settings.op, device=settings.device
+        )
+    except OSError as error:
+        raise ValueError(f"choose from {settings.choose_from}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ValueError(f"choose from {settings.choose_from}: {error}") from None
+    if settings.collective not in table:
+        raise ValueError(f"choose from {settings.choose_from}: no row of {settings.collective} there")
+    return table
+
+
+def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks: list[dict[str, Any]]) -> int:
+    """Measure on all ranks; rank 0 writes rows as they come, and shows them at the end."""
+    from ringbench.model.choose import choose_by
+    from ringbench.records.need import needs
+    from ringbench.report.progress import Progress
+    from ringbench.runtime.choices import choose_by_rule
+    from ringbench.runtime.node import gather_machines, judge_machines
+    from ringbench.runtime.ranks import other_hosts, placement_warnings, ring_edges_line
+    from ringbench.runtime.sync import alignment
+    from ringbench.runtime.timing import clock_tick
+    from ringbench.runtime.worker import measure
+    from ringbench.runtime.world import thread_level
+
+    first = comm.Get_rank() == 0
+    placed, lines = placement_warnings(ranks)
+    machines = gather_machines(comm, ranks, os.environ)
+    spoiled, machine_lines = judge_machines(machines, ranks)
+    warnings = placed + spoiled
+    file: Path | None = arguments.append
+    known: set[tuple[Any, ...]] = set()
+    seen: dict[tuple[int, bool], float] = {}
+    aligned = alignment(comm, settings.sync)
+    clocks = aligned.describe()
+    if first:
+        for line in [*lines, *machine_lines, *filter(None, [ring_edges_line(ranks)])]:
+            say(f"ringbench: {comm.Get_size()} rank{'s'[: comm.Get_size() > 1]}: {line}")
+        if comm.Get_size() == 1 and file is None:
+            say("ringbench: one rank alone; start it with mpirun -n 4 or srun -n 4 for more")
+        if file is not None:
+            before = read_run(file)
+            known = {row.key for row in before.rows if not row.missed}
+            alike = [row for row in before.rows if row.nranks == comm.Get_size()]
+            seen = needs(alike, settings.precision, settings.max_samples)
+            elsewhere = other_hosts(before.jobs, [rank["host"] for rank in ranks])
+            if elsewhere is not None:
+                say(f"ringbench: {comm.Get_size()} rank{'s'[: comm.Get_size() > 1]}: {elsewhere}")
+            job = {
+                "kind": "job",
+                "launch": arguments.launch or 0,
+                "nranks": comm.Get_size(),
+                "time": now(),
+                "mpi_library": ranks[0]["mpi_library"],
+                "thread_level": thread_level(),
+                "hosts": [rank["host"] for rank in ranks],
+                "clock_tick_s": clock_tick(),
+                "clocks": clocks,
+                "ranks": ranks,
+                "machines": [asdict(machine) for machine in machines],
+            }
+            write_record(file, job)
+    rows: list[Row] = []
+    progress = Progress(
+        done=arguments.cases_before or 0,
+        total=arguments.cases_total or len(settings.sizes) * len(settings.algorithms) * len(settings.placements),
+        end=time.monotonic() + settings.time_budget_s,
+        after=arguments.budget_after or 0.0,
+    )
+    choose = choose_by_rule if arguments.choices is None else choose_by(arguments.choices)
+    launch, seen = arguments.launch or 0, comm.bcast(seen, root=0)
+    for row in measure(comm, settings, launch=launch, warnings=warnings, choose=choose, ranks=aligned, known=seen):
+        rows.append(row)
+        if first and row.key not in known:
+            if file is not None:
+                write_record(file, row.to_json())
+            say(progress.line(row))
+    if first and arguments.out is not None:
+        assert file is not None
+        write_record(file, {"kind": "end", "status": "complete", "failures": []})
+    if first and (arguments.append is None or arguments.out is not None):
+        print_table(rows, arguments.format)
+        sys.stdout.flush()
+    of_sweep = arguments.append is not None and arguments.out is None  # whose other jobs may well have measured
+    nothing = not of_sweep and not any(row.samples_s for row in rows)
+    if first and nothing:
+        say(f"ringbench: nothing was measured: {rows[0].reason}")
+    return 1 if any(row.wrong for row in rows) or nothing else 0

@@ -1,0 +1,184 @@
+"""The commands that read runs and show them: table, compare, fit, import."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringbench.arguments import UsageError
+from ringbench.cli.talk import WrongDataError, say, words_of
+from ringbench.records.row import Row
+from ringbench.records.run import Run, encode, read_run
+from ringbench.records.units import format_size
+
+if TYPE_CHECKING:
+    pass
+
+
+def _read_runs(paths: Sequence[str]) -> list[Run]:
+    runs = []
+    for path in paths:
+        try:
+            run = read_run(path)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise WrongDataError(str(error)) from None
+        if run.torn:
+            say(f"ringbench: {run.path}: its last line is cut off and left out")
+        if run.repeated:
+            say(f"ringbench: {run.path}: {run.repeated} rows repeat earlier ones and are left out")
+        if run.status != "complete":
+            say(f"ringbench: {run.path}: the run is {run.status}")
+        runs.append(run)
+    return runs
+
+
+def _showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return show(arguments)
+        except WrongDataError as error:
+            say(f"ringbench: {error}")
+            return 1
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    return run
+
+
+def print_table(rows: Sequence[Row], format: str) -> None:
+    """Print the bandwidth table of rows."""
+    from ringbench.model.pool import table_cells
+    from ringbench.report.tables import render
+
+    sys.stdout.write(render(table_cells(rows), "table", format))
+
+
+@_showing
+def table_command(arguments: argparse.Namespace) -> int:
+    """Show the bandwidth table of runs."""
+    rows = [row for run in _read_runs(arguments.runs) for row in run.rows]
+    print_table(rows, arguments.format)
+    return 0
+
+
+@_showing
+def compare_command(arguments: argparse.Namespace) -> int:
+    """Compare two algorithms of a run, or two runs; return 1 where asked to and something is slower."""
+    from ringbench.model.compare import ENOUGH_LAUNCHES, compare_rows, compare_runs, took_turns
+    from ringbench.report.tables import render
+
+    if len(arguments.runs) > 2:
+        raise UsageError(f"{len(arguments.runs)} runs: compare takes one or two")
+    runs = _read_runs(arguments.runs)
+    if len(runs) == 2:
+        found = compare_runs(runs[0], runs[1], force=arguments.force, threshold=arguments.threshold)
+        if (fewest := min(row.launches for row in found)) < ENOUGH_LAUNCHES:
+            launches = f"{fewest} launch{'es'[: 2 * (fewest > 1)]}"
+            enough = f"runs are told apart from {ENOUGH_LAUNCHES} launches of each on (--launches {ENOUGH_LAUNCHES})"
+            say(f"ringbench: some cell has {launches} in a run; {enough}")
+    else:
+        found = compare_rows(
+            runs[0].rows,
+            arguments.algorithm,
+            arguments.baseline,
+            arguments.threshold,
+            interleaved=took_turns(runs[0]),
+        )
+    sys.stdout.write(render([row.to_json() for row in found], "compare", arguments.format))
+    slower = [row for row in found if row.verdict == "slower"]
+    if slower and arguments.fail_if_slower:
+        cells = ", ".join(f"{row.algorithm} {format_size(row.nbytes)} N={row.nranks}" for row in slower[:4])
+        more = f" and {len(slower) - 4} more" if len(slower) > 4 else ""
+        say(f"ringbench: slower at {len(slower)} of {len(found)} cells: {cells}{more}")
+        return 1
+    return 0
+
+
+@_showing
+def fit_command(arguments: argparse.Namespace) -> int:
+    """Fit latency and bandwidth to runs, and show them."""
+    from ringbench.model.fit import fit_rows
+    from ringbench.report.tables import render
+
+    rows = [row for run in _read_runs(arguments.runs) for row in run.rows]
+    result = fit_rows(rows, include_oversubscribed=arguments.include_oversubscribed)
+    for note in result.notes:
+        say(f"ringbench: {note}")
+    sys.stdout.write(render([fit.to_json() for fit in result.segments], "fit", arguments.format))
+    return 0
+
+
+def show_sweep(run: Run, folder: Path, format: str) -> None:
+    """Print table, fit and comparison, and write them beside the run as Markdown."""
+    from ringbench.model.compare import compare_rows, took_turns
+    from ringbench.model.fit import fit_rows
+    from ringbench.model.pool import table_cells
+    from ringbench.report.summary import summary
+    from ringbench.report.tables import render
+
+    cells = table_cells(run.rows)
+    sections: list[tuple[str, str, list[dict[str, Any]]]] = [("Bandwidth", "table", cells)]
+    try:
+        result = fit_rows(run.rows)
+        sections.append(("Latency and bandwidth fitted", "fit", [fit.to_json() for fit in result.segments]))
+        notes = result.notes
+    except ValueError as error:
+        notes = [f"no fit: {error}"]
+    names = dict.fromkeys(row.algorithm for row in run.rows)
+    ours = "ring" if "ring" in names else next((name for name in names if name != "mpi"), "ring")
+    try:
+        compared = [row.to_json() for row in compare_rows(run.rows, ours, interleaved=took_turns(run))]
+        sections.append((f"{ours} against the library".capitalize(), "compare", compared))
+    except ValueError as error:
+        notes = [*notes, f"no comparison: {error}"]
+    for title, kind, rows in sections:
+        try:
+            (folder / f"{kind}.md").write_text(f"# {title}\n\n{render(rows, kind, 'markdown')}", encoding="ascii")
+        except OSError as error:
+            notes = [*notes, f"{kind}.md is not written: {error}"]
+        if format in ("text", "markdown"):
+            heading = f"# {title}" if format == "markdown" else f"{title}\n{'=' * len(title)}"
+            sys.stdout.write(f"{heading}\n\n{render(rows, kind, format)}\n")
+    if format in ("csv", "json"):
+        print_table(run.rows, format)
+    else:
+        heading = "# In short" if format == "markdown" else "In short\n========"
+        bullet = "- " if format == "markdown" else ""
+        lines = summary(cells).splitlines()
+        sys.stdout.write(f"{heading}\n\n" + "".join(f"{bullet}{line}\n" for line in lines))
+    sys.stdout.flush()
+    for note in notes:
+        say(f"ringbench: {note}")
+    tables = ", ".join(f"{kind}.md" for _, kind, _ in sections)
+    say(f"ringbench: every sample is in {run.path}, the tables beside it in {tables}")
+
+
+@_showing
+def import_command(arguments: argparse.Namespace) -> int:
+    """Make a run of what other benchmarks printed."""
+    from ringbench.launch.sweep import open_run
+    from ringbench.records.importers.lines import NotSaidError
+    from ringbench.records.importers.read import read_files
+
+    try:
+        found = read_files(arguments.files, nranks=arguments.nranks, collective=arguments.collective)
+    except (NotSaidError, OSError) as error:
+        raise UsageError(words_of(error)) from None
+    except ValueError as error:
+        raise WrongDataError(str(error)) from None
+    try:
+        file = open_run(arguments.out, found.provenance(sys.argv[1:]))
+    except (ValueError, OSError) as error:
+        raise UsageError(words_of(error)) from None
+    with open(file, "ab") as stream:
+        stream.writelines(map(encode, found.records()))
+    for report in found.reports:
+        for line in report.lines():
+            say(f"ringbench: {line}")
+    say(f"ringbench: {len(found.rows)} rows are in {file}")
+    return 0
