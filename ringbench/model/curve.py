@@ -1,0 +1,251 @@
+"""The step curve: the time of one message against its length, in segments chosen by an information criterion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise, product
+from math import log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbench.model.points import Messages, Point
+
+Array = NDArray[np.float64]
+
+#: Every segment has so many message lengths, and points, at least.
+FEWEST = 3
+
+MOST_SEGMENTS = 3
+
+#: Relative errors below it are no reason for another segment: no model of a machine is truer than that.
+FLOOR = 0.02
+
+#: Places at which a curve may break; where there are more lengths, neighbours are looked at together.
+MOST_PLACES = 24
+
+Reduction = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Say where a curve breaks [B] and whether it jumps there (a protocol changes) or bends (a cache is full).
+
+    ``reductions`` are those whose cost is told apart from that of the messages.
+    """
+
+    breaks: tuple[float, ...] = ()
+    jumps: tuple[bool, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
+
+    @property
+    def segments(self) -> int:
+        """Return the number of segments."""
+        return len(self.breaks) + 1
+
+    @property
+    def lines(self) -> int:
+        """Return the number of latencies to be found: a segment after a bend has none of its own."""
+        return 1 + sum(self.jumps)
+
+    @property
+    def unknowns(self) -> int:
+        """Return the number of unknowns of the linear problem: latencies, then slopes, then costs of additions."""
+        return self.lines + self.segments + len(self.reductions)
+
+    def segment(self, nbytes: float) -> int:
+        """Return the number of the segment in which a message of this length lies."""
+        return int(np.searchsorted(self.breaks, nbytes, side="left"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Hold t(m) = alpha + m beta for each segment, and gamma for each reduction, all at or above 0, in s and s/B."""
+
+    shape: Shape
+    alphas: tuple[float, ...]
+    betas: tuple[float, ...]
+    gammas: tuple[float, ...] = ()
+
+    def step(self, nbytes: float) -> float:
+        """Return the time of one message."""
+        at = self.shape.segment(nbytes)
+        return self.alphas[at] + self.betas[at] * nbytes
+
+    def gamma(self, reduction: Reduction) -> float | None:
+        """Return the cost of an added byte, None where it is not told apart."""
+        return dict(zip(self.shape.reductions, self.gammas, strict=True)).get(reduction)
+
+    def time(self, messages: Messages, reduced: float = 0.0, reduction: Reduction | None = None) -> float:
+        """Return the time of messages one after the other, and of the additions between them."""
+        gamma = self.gamma(reduction) if reduction else None
+        return sum(number * self.step(length) for length, number in messages) + reduced * (gamma or 0.0)
+
+
+def curve_from(shape: Shape, unknowns: Array) -> Curve:
+    """Return the curve that a solution of the linear problem stands for."""
+    lines, slopes, gammas = np.split(unknowns, [shape.lines, shape.lines + shape.segments])
+    alphas, line = [float(lines[0])], 0
+    for at, (place, jump) in enumerate(zip(shape.breaks, shape.jumps, strict=True)):
+        line += jump
+        bent = alphas[-1] + (slopes[at] - slopes[at + 1]) * place
+        alphas.append(float(lines[line]) if jump else float(bent))
+    return Curve(shape=shape, alphas=tuple(alphas), betas=tuple(map(float, slopes)), gammas=tuple(map(float, gammas)))
+
+
+def solve(columns: Array, times: Array) -> tuple[Array, float]:
+    """Return the unknowns >= 0 with the least sum of squared relative errors, and that sum.
+
+    Relative, because times span many decades: absolute errors would let the largest size alone decide everything.
+    """
+    from scipy.optimize import nnls
+
+    relative = columns / times[:, None]
+    scale = np.linalg.norm(relative, axis=0)
+    scale[scale == 0] = 1.0
+    found, residual = nnls(relative / scale, np.ones(len(times)))
+    return found / scale, float(residual) ** 2
+
+
+class Search:
+    """Look for the curve that explains points best, or explains some of them: what they share is prepared once."""
+
+    def __init__(self, points: Sequence[Point], reductions: Iterable[Reduction] = ()) -> None:
+        self.times = np.array([point.time_s for point in points])
+        self.reductions = tuple(reductions)
+        self.lengths = sorted({length for point in points for length, _ in point.messages})
+        where = {length: at for at, length in enumerate(self.lengths)}
+        self.has = np.zeros((len(points), len(self.lengths)), dtype=bool)
+        for line, point in zip(self.has, points, strict=True):
+            line[[where[length] for length, _ in point.messages]] = True
+        self.shapes, self.edges = self._shapes()
+        self.sums = _Sums(points, sorted({place for shape in self.shapes for place in shape.breaks}), self.reductions)
+        self.parts = [self.sums.combination(shape) for shape in self.shapes]
+        self.alike: dict[int, list[int]] = {}
+        for at, shape in enumerate(self.shapes):
+            self.alike.setdefault(shape.unknowns, []).append(at)
+
+    def best(self, chosen: NDArray[np.bool_] | None = None) -> tuple[Curve, float]:
+        """Return the curve with the least Bayesian information criterion, and that criterion.
+
+        One to three segments; each break is a jump, with a latency of its own behind it, or a bend, and counts as an
+        unknown. With n points and relative errors e: n ln(2 %^2 + mean e^2) + unknowns ln n. Schwarz 1978.
+        """
+        chosen = np.ones(len(self.times), dtype=bool) if chosen is None else chosen
+        times, columns = self.times[chosen], self.sums.columns[chosen]
+        bounds = self._bounds(columns / times[:, None])
+        allowed = self._allowed(self.has[chosen])
+        best: tuple[float, Curve] | None = None
+        for at in np.argsort(bounds, kind="stable"):
+            if best is not None and bounds[at] >= best[0]:
+                break  # where unknowns may be negative the criterion is never worse
+            if allowed[at]:
+                unknowns, residual = solve(columns @ self.parts[at], times)
+                curve = curve_from(self.shapes[at], unknowns)
+                score = _criterion(residual, len(times), self.shapes[at])
+                if min(curve.alphas) >= 0 and (best is None or score < best[0]):
+                    best = score, curve
+        assert best is not None  # a single line is always allowed
+        return best[1], best[0]
+
+    def columns(self, shape: Shape) -> Array:
+        """Return what each unknown of one of the shapes contributes to the time of each point, a line for each."""
+        found: Array = self.sums.columns @ self.parts[self.shapes.index(shape)]
+        return found
+
+    def _shapes(self) -> tuple[list[Shape], list[list[int]]]:
+        """Return all shapes whose segments have enough lengths, and between which lengths they break."""
+        lengths = self.lengths
+        places = [at for at in range(FEWEST, len(lengths) - FEWEST + 1) if lengths[at] > 1.02 * lengths[at - 1]]
+        if len(places) > MOST_PLACES:
+            places = [places[round(at)] for at in np.linspace(0, len(places) - 1, MOST_PLACES)]
+        shapes, cuts = [], []
+        for number in range(MOST_SEGMENTS):
+            for chosen in combinations(places, number):
+                edges = [0, *chosen, len(lengths)]
+                if number and min(end - first for first, end in pairwise(edges)) < FEWEST:
+                    continue
+                breaks = tuple(sqrt(lengths[at - 1] * lengths[at]) for at in chosen)
+                for jumps in product((True, False), repeat=number):
+                    shapes.append(Shape(breaks=breaks, jumps=jumps, reductions=self.reductions))
+                    cuts.append(edges)
+        return shapes, cuts
+
+    def _allowed(self, has: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Say which shapes leave every segment three lengths and three points; a single line always does."""
+        seen = np.concatenate([[0], np.cumsum(has.any(axis=0))])
+        number: dict[tuple[int, int], int] = {}
+        found = np.ones(len(self.edges), dtype=bool)
+        for at, edges in enumerate(self.edges):
+            for first, end in pairwise(edges) if len(edges) > 2 else ():
+                if (first, end) not in number:
+                    number[first, end] = min(int(has[:, first:end].any(axis=1).sum()), int(seen[end] - seen[first]))
+                found[at] &= number[first, end] >= FEWEST
+        return found
+
+    def _bounds(self, relative: Array) -> Array:
+        """Return for each shape what its criterion would be if unknowns might be negative."""
+        points = len(relative)
+        scale = np.linalg.norm(relative, axis=0)
+        scale[scale == 0] = 1.0
+        relative = relative / scale
+        squares, straight = relative.T @ relative, relative.sum(axis=0)
+        found = np.empty(len(self.shapes))
+        for members in self.alike.values():
+            parts = np.stack([self.parts[at] for at in members]) * scale[:, None]
+            left, right = parts.transpose(0, 2, 1) @ squares @ parts, parts.transpose(0, 2, 1) @ straight
+            norm = np.sqrt(np.maximum(np.diagonal(left, axis1=1, axis2=2), 1e-300))
+            left, right = left / norm[:, :, None] / norm[:, None, :], right / norm
+            inverse = np.linalg.pinv(left, rcond=1e-12, hermitian=True)
+            explained = np.einsum("ki,kij,kj->k", right, inverse, right)
+            for at, much in zip(members, explained, strict=True):
+                # A little below, for what rounding does to sums of squares.
+                found[at] = _criterion(max(0.0, points - float(much)), points, self.shapes[at]) - 1e-6
+        return found
+
+
+def _criterion(residual: float, points: int, shape: Shape) -> float:
+    return points * log(FLOOR**2 + residual / points) + (shape.unknowns + len(shape.breaks)) * log(points)
+
+
+class _Sums:
+    """Hold what all shapes with breaks at some places are put together from.
+
+    ``columns`` has for each point the number and the bytes of its messages in each interval between neighbouring
+    places, then what it adds for each reduction.
+    """
+
+    def __init__(self, points: Sequence[Point], places: Sequence[float], reductions: tuple[Reduction, ...]) -> None:
+        self.places = list(places)
+        self.cells = len(self.places) + 1
+        self.columns = np.zeros((len(points), 2 * self.cells + len(reductions)))
+        for line, point in zip(self.columns, points, strict=True):
+            for length, number in point.messages:
+                at = int(np.searchsorted(self.places, length, side="left"))
+                line[at] += number
+                line[self.cells + at] += number * length
+            if point.reduction in reductions:
+                line[2 * self.cells + reductions.index(point.reduction)] = point.reduced
+
+    def combination(self, shape: Shape) -> Array:
+        """Return which multiples of the columns make up the unknowns of a shape.
+
+        After a bend a message pays the earlier slope up to the bend and its own beyond, so the line goes on.
+        """
+        found = np.zeros((self.columns.shape[1], shape.unknowns))
+        edges = [0, *(self.places.index(place) + 1 for place in shape.breaks), self.cells]
+        first = line = 0
+        for at in range(shape.segments):
+            if at and shape.jumps[at - 1]:
+                first, line = at, line + 1
+            numbers, nbytes = slice(edges[at], edges[at + 1]), slice(self.cells + edges[at], self.cells + edges[at + 1])
+            found[numbers, line] = 1.0
+            starts = [0.0 if earlier == first else shape.breaks[earlier - 1] for earlier in range(first, at + 1)]
+            for earlier in range(first, at):
+                found[numbers, shape.lines + earlier] = shape.breaks[earlier] - starts[earlier - first]
+            found[nbytes, shape.lines + at] = 1.0
+            found[numbers, shape.lines + at] = -starts[-1]
+        for at in range(len(shape.reductions)):
+            found[2 * self.cells + at, shape.lines + shape.segments + at] = 1.0
+        return found
