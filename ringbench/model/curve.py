@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
-from math import log, sqrt
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,9 +122,20 @@ class Search:
         self.shapes, self.edges = self._shapes()
         self.sums = _Sums(points, sorted({place for shape in self.shapes for place in shape.breaks}), self.reductions)
         self.parts = [self.sums.combination(shape) for shape in self.shapes]
-        self.alike: dict[int, list[int]] = {}
-        for at, shape in enumerate(self.shapes):
-            self.alike.setdefault(shape.unknowns, []).append(at)
+        self.penalties = np.array([shape.unknowns + len(shape.breaks) for shape in self.shapes], dtype=np.float64)
+        # What all shapes with as many unknowns, or segments, have in common is computed for all of them at once.
+        sizes = np.array([shape.unknowns for shape in self.shapes])
+        self.alike = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+        self.stacks = [np.stack([self.parts[at] for at in members]) for members in self.alike]
+        broken = [edges for edges in self.edges if len(edges) > 2]
+        spans = sorted({span for edges in broken for span in pairwise(edges)})
+        number = {span: at for at, span in enumerate(spans)}
+        self.spans = np.array(spans, dtype=np.intp).reshape(-1, 2)
+        # A single line has no spans to look at: the last column is always long enough.
+        self.segments = np.full((len(self.shapes), MOST_SEGMENTS), len(spans))
+        for line, edges in zip(self.segments, self.edges, strict=True):
+            if len(edges) > 2:
+                line[: len(edges) - 1] = [number[span] for span in pairwise(edges)]
 
     def best(self, chosen: NDArray[np.bool_] | None = None) -> tuple[Curve, float]:
         """Return the curve with the least Bayesian information criterion, and that criterion.
@@ -143,7 +154,7 @@ class Search:
             if allowed[at]:
                 unknowns, residual = solve(columns @ self.parts[at], times)
                 curve = curve_from(self.shapes[at], unknowns)
-                score = _criterion(residual, len(times), self.shapes[at])
+                score = float(_criterion(np.array(residual), len(times), self.penalties[at]))
                 if min(curve.alphas) >= 0 and (best is None or score < best[0]):
                     best = score, curve
         assert best is not None  # a single line is always allowed
@@ -174,14 +185,12 @@ class Search:
 
     def _allowed(self, has: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Say which shapes leave every segment three lengths and three points; a single line always does."""
+        before = np.concatenate([np.zeros((len(has), 1), dtype=np.intp), np.cumsum(has, axis=1)], axis=1)
         seen = np.concatenate([[0], np.cumsum(has.any(axis=0))])
-        number: dict[tuple[int, int], int] = {}
-        found = np.ones(len(self.edges), dtype=bool)
-        for at, edges in enumerate(self.edges):
-            for first, end in pairwise(edges) if len(edges) > 2 else ():
-                if (first, end) not in number:
-                    number[first, end] = min(int(has[:, first:end].any(axis=1).sum()), int(seen[end] - seen[first]))
-                found[at] &= number[first, end] >= FEWEST
+        first, end = self.spans.T
+        fewer = np.minimum((before[:, end] > before[:, first]).sum(axis=0), seen[end] - seen[first])
+        enough = np.append(fewer >= FEWEST, True)
+        found: NDArray[np.bool_] = enough[self.segments].all(axis=1)
         return found
 
     def _bounds(self, relative: Array) -> Array:
@@ -191,22 +200,22 @@ class Search:
         scale[scale == 0] = 1.0
         relative = relative / scale
         squares, straight = relative.T @ relative, relative.sum(axis=0)
-        found = np.empty(len(self.shapes))
-        for members in self.alike.values():
-            parts = np.stack([self.parts[at] for at in members]) * scale[:, None]
-            left, right = parts.transpose(0, 2, 1) @ squares @ parts, parts.transpose(0, 2, 1) @ straight
+        residuals = np.empty(len(self.shapes))
+        for members, stack in zip(self.alike, self.stacks, strict=True):
+            parts = stack * scale[:, None]
+            left, right = parts.transpose(0, 2, 1) @ (squares @ parts), straight @ parts
             norm = np.sqrt(np.maximum(np.diagonal(left, axis1=1, axis2=2), 1e-300))
             left, right = left / norm[:, :, None] / norm[:, None, :], right / norm
-            inverse = np.linalg.pinv(left, rcond=1e-12, hermitian=True)
-            explained = np.einsum("ki,kij,kj->k", right, inverse, right)
-            for at, much in zip(members, explained, strict=True):
-                # A little below, for what rounding does to sums of squares.
-                found[at] = _criterion(max(0.0, points - float(much)), points, self.shapes[at]) - 1e-6
-        return found
+            left += 1e-11 * np.eye(left.shape[1])  # of unknowns that nothing tells apart any will do
+            explained = (right * np.linalg.solve(left, right[:, :, None])[:, :, 0]).sum(axis=1)
+            residuals[members] = points - explained
+        # A little below, for what that and rounding do to sums of squares.
+        return _criterion(np.maximum(residuals, 0.0), points, self.penalties) - 1e-3
 
 
-def _criterion(residual: float, points: int, shape: Shape) -> float:
-    return points * log(FLOOR**2 + residual / points) + (shape.unknowns + len(shape.breaks)) * log(points)
+def _criterion(residual: Array, points: int, penalty: Array) -> Array:
+    found: Array = points * np.log(FLOOR**2 + residual / points) + penalty * np.log(points)
+    return found
 
 
 class _Sums:

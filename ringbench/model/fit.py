@@ -22,15 +22,16 @@ from ringbench.records.units import format_size
 class Fit:
     """Hold one segment of a step curve: t(m) = alpha [s] + m beta [s/B] for messages of m bytes, with 95 % intervals.
 
-    ``basis`` is ``link`` where the schedules are known: one curve for all their rank counts, algorithms and collectives.
-    It is ``call`` where they are not (the library's own): then m is the vector and t a whole call at one rank count.
+    ``basis`` is ``link`` where the schedules are known: one curve for all rank counts, algorithms and collectives. It
+    is ``call`` where they are not (the library's own): then m is the vector and t a whole call at one rank count.
     ``message_low_nbytes`` and ``message_high_nbytes`` are the shortest and longest message measured in the segment, and
     ``cause`` says what the break before it probably is. ``gamma_s_per_byte`` is the cost of an added byte for this
-    ``op`` and ``dtype``, None where it is inside beta. ``mape`` and ``worst`` are the mean and largest absolute relative
-    error of the ``points`` with messages in the segment; ``heldout_ranks_...`` and ``heldout_sizes_...`` those of the
-    whole curve where one rank count, or one size, was left out, ``heldout_bias`` the signed mean of the latter (else of
-    the former) in each decade of sizes that begins at ``heldout_decade_nbytes``. ``regret_mean`` and ``regret_worst``
-    say by how much the algorithm so chosen is slower than the best. Fractions are fractions, not per cent.
+    ``op`` and ``dtype``, None where it is inside beta. ``mape`` and ``worst`` are the mean and largest relative error of
+    the ``points`` with messages in the segment; ``heldout_ranks_...`` and ``heldout_sizes_...`` those of the whole
+    curve where one rank count, or one size, was left out, ``heldout_bias`` the signed mean of the latter (else of the
+    former) in each decade of sizes that begins at ``heldout_decade_nbytes``. ``regret_mean`` and ``regret_worst`` say by
+    how much the algorithm so chosen is slower than the best. ``drawn`` says what the intervals come from: drawing
+    ``launches`` or ``samples`` anew. Fractions are fractions, not per cent.
     """
 
     collective: str
@@ -185,8 +186,8 @@ def _model(points: Sequence[Point], resamples: int) -> Model:
         if _fewest_sizes(members) >= FEWEST:
             alone = Search(members)
             ours = {left: hold_out(members, alone, left) for left in held}
-            left = "nbytes" if ours["nranks"] is None else "nranks"
-            mine, theirs = ours[left], only(held[left], ours[left].points if (ours[left]) else ())
+            mine = ours["nranks"] or ours["nbytes"]
+            theirs = only(held[mine.left], mine.points) if mine else None
             if mine and theirs and mine.median < theirs.median:
                 own[name] = _curve_of(members, alone, ours, {}, resamples)
     held = {
@@ -218,7 +219,7 @@ def _curve_of(
 
 def _segments(model: Model, facts: Facts) -> list[Fit]:
     """Return one entry for each segment, for every op and dtype where their additions have costs of their own."""
-    reductions = model.curve.shape.reductions or (None,)
+    reductions: tuple[Reduction | None, ...] = model.curve.shape.reductions or (None,)
     return [_segment(model, at, one, facts) for one in reductions for at in range(model.curve.shape.segments)]
 
 

@@ -81,7 +81,7 @@ def hold_out(points: Sequence[Point], search: Search, left: str) -> HeldOut | No
         if search.has[rest].any(axis=0).sum() < FEWEST or rest.sum() < FEWEST:
             continue
         curve, _ = search.best(rest)
-        for at in np.flatnonzero(~rest):
+        for at in map(int, np.flatnonzero(~rest)):
             kept.append(points[at])
             predicted.append(curve.time(points[at].messages, points[at].reduced, points[at].reduction))
     return HeldOut(left=left, points=tuple(kept), predicted_s=tuple(predicted)) if kept else None

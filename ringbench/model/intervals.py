@@ -56,8 +56,9 @@ def redraw(points: Sequence[Point], curve: Curve, columns: Array, resamples: int
     """Fit the shape of a curve again to measurements drawn anew; ``columns`` is its design.
 
     Where cells have several launches, launches are drawn (for all sizes of one rank count together, as one launch
-    measures them all); otherwise samples are. Points scatter about a curve by more than launches and samples explain, since no curve is
-    the whole truth: what is missing is added at random, its size as uncertain as the number of points leaves it.
+    measures them all); otherwise samples are. Points scatter about a curve by more than launches and samples explain,
+    since no curve is the whole truth: what is missing is added at random, its size as uncertain as the number of points
+    leaves it.
     """
     random = np.random.default_rng(SEED)
     drawn = _deviations(points, random, resamples)
