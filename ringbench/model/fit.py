@@ -26,11 +26,11 @@ class Fit:
     is ``call`` where they are not (the library's own): then m is the vector and t a whole call at one rank count.
     ``message_low_nbytes`` and ``message_high_nbytes`` are the shortest and longest message measured in the segment, and
     ``cause`` says what the break before it probably is. ``gamma_s_per_byte`` is the cost of an added byte for this
-    ``op`` and ``dtype``, None where it is inside beta. ``mape`` and ``worst`` are the mean and largest relative error of
-    the ``points`` with messages in the segment; ``heldout_ranks_...`` and ``heldout_sizes_...`` those of the whole
+    ``op`` and ``dtype``, None where it is inside beta. ``mape`` and ``worst`` are the mean and largest relative error
+    of the ``points`` with messages in the segment; ``heldout_ranks_...`` and ``heldout_sizes_...`` those of the whole
     curve where one rank count, or one size, was left out, ``heldout_bias`` the signed mean of the latter (else of the
-    former) in each decade of sizes that begins at ``heldout_decade_nbytes``. ``regret_mean`` and ``regret_worst`` say by
-    how much the algorithm so chosen is slower than the best. ``drawn`` says what the intervals come from: drawing
+    former) in each decade of sizes that begins at ``heldout_decade_nbytes``. ``regret_mean`` and ``regret_worst`` say
+    by how much the algorithm so chosen is slower than the best. ``drawn`` says what the intervals come from: drawing
     ``launches`` or ``samples`` anew. Fractions are fractions, not per cent.
     """
 

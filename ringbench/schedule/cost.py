@@ -162,10 +162,9 @@ def critical_path(algorithm: Algorithm, nranks: int) -> Path:
     says, what that rank does is the path. Raises ValueError where none does, and where the schedule cannot end.
     """
     nblocks = algorithm.blocks(nranks)
-    lengths = [1] * nblocks
     asked = sorted({0, 1, 2, nranks // 2, nranks - 1} & set(range(nranks)))
     if nranks * max(len(algorithm.operations(rank, nranks)) for rank in asked) <= MOST_PLAYED:
-        trail = _Trail(nranks, lengths, algorithm.temp(nranks))
+        trail = _Trail(nranks, [1] * nblocks, algorithm.temp(nranks))
         if play([algorithm.operations(rank, nranks) for rank in range(nranks)], trail):
             raise ValueError(f"{algorithm.title}, {nranks} ranks: never ends")
         _, _, reduced, chain = max(trail.now, key=_weight)
@@ -173,31 +172,48 @@ def critical_path(algorithm: Algorithm, nranks: int) -> Path:
         while chain is not None:
             found[chain[0]] += 1
             chain = chain[1]
-        return _path(found, reduced, nblocks)
-    reader = _Lengths(lengths, algorithm.temp(nranks))
-    paths = [_own_path(algorithm, rank, nranks, reader) for rank in asked]
+        messages = tuple((Fraction(length, nblocks), number) for length, number in sorted(found.items()))
+        return Path(messages=messages, reduced=Fraction(reduced, nblocks))
+    paths = [_own_path(algorithm, rank, nranks) for rank in asked]
     path = max(paths, key=lambda path: (path.sent, path.rounds, path.reduced))
     if path.rounds != algorithm.rounds(nranks):
         raise ValueError(f"{algorithm.title}, {nranks} ranks: too many messages to find the critical path")
     return path
 
 
-def _own_path(algorithm: Algorithm, rank: int, nranks: int, reader: _Lengths) -> Path:
-    """Return what one rank does as a path; the longer direction of each of its steps counts."""
-    found, reduced = Counter[int](), 0
+def own_steps(algorithm: Algorithm, rank: int, nranks: int) -> list[tuple[tuple[int, ...], Fraction, Fraction]]:
+    """Return what one rank does, in order: its peers, the longer message and what is added, in units of the vector.
+
+    What it does alone has no peers. All blocks are taken to be equal.
+    """
+    nblocks = algorithm.blocks(nranks)
+    reader = _Lengths([1] * nblocks, algorithm.temp(nranks))
+    found = []
     for operation in algorithm.operations(rank, nranks):
+        peers, length, reduced = [], 0, 0
         if isinstance(operation, Step):
-            received = reader.elements(operation.recv) if operation.source is not None else 0
-            found[max(received, reader.elements(operation.send) if operation.dest is not None else 0)] += 1
-            reduced += received if operation.combine else 0
+            if operation.dest is not None:
+                peers.append(operation.dest)
+                length = reader.elements(operation.send)
+            if operation.source is not None:
+                peers.append(operation.source)
+                arriving = reader.elements(operation.recv)
+                length, reduced = max(length, arriving), arriving if operation.combine else 0
         elif operation.action == "combine":
-            reduced += reader.elements(operation.dest)
-    return _path(found, reduced, len(reader.sizes))
+            reduced = reader.elements(operation.dest)
+        found.append((tuple(peers), Fraction(length, nblocks), Fraction(reduced, nblocks)))
+    return found
 
 
-def _path(found: Counter[int], reduced: int, nblocks: int) -> Path:
-    messages = tuple((Fraction(length, nblocks), number) for length, number in sorted(found.items()))
-    return Path(messages=messages, reduced=Fraction(reduced, nblocks))
+def _own_path(algorithm: Algorithm, rank: int, nranks: int) -> Path:
+    """Return what one rank does as a path."""
+    messages, reduced = Counter[Fraction](), Fraction(0)
+    for peers, length, added in own_steps(algorithm, rank, nranks):
+        messages[length] += bool(peers)
+        reduced += added
+    return Path(
+        messages=tuple((length, number) for length, number in sorted(messages.items()) if number), reduced=reduced
+    )
 
 
 def check_formulas(algorithm: Algorithm, nranks: int) -> None:
