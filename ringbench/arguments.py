@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
-from ringbench.records.units import parse_ranks, parse_size, parse_sizes
+from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
 
 FORMATS = ("text", "markdown", "csv", "json")
@@ -66,6 +66,11 @@ def _positive(text: str) -> int:
 def _groups(text: str) -> str:
     parse_groups(text)
     return text
+
+
+def _link(text: str) -> tuple[float, float]:
+    latency, _, bandwidth = text.partition(",")
+    return parse_latency(latency), parse_bandwidth(bandwidth)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -126,6 +131,16 @@ def _add_launcher(parser: argparse._ActionsContainer) -> None:
     add("--mpirun", metavar="PATH", help="the launcher (default: the one beside this Python, or on PATH)")
     words = "further arguments of the launcher"
     add("--mpirun-args", type=_checked(shlex.split), default="", metavar="'ARGS'", help=words)
+
+
+def _add_fit(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    names = _checked(lambda text: parse_names(text, "algorithms"))
+    add("--algorithms", type=names, metavar="A,B", help="only these")
+    add("--assume", metavar="NAME", help="take the library's calls for this algorithm (default: whole calls)")
+    add("--include-oversubscribed", action="store_true", help="fit rows whose ranks share cores too")
+    drawn = "how often measurements are drawn anew for intervals (default 1000; 0: none)"
+    add("--resamples", type=_checked(_count), default=1000, metavar="N", help=drawn)
 
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +205,24 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     _add_format(sub)
     sub = command("fit", "fit latency and inverse bandwidth to a run", "ringbench fit results/laptop")
     sub.add_argument("runs", nargs="+", metavar="RUN", help="a run.jsonl or its folder")
-    sub.add_argument("--include-oversubscribed", action="store_true", help="fit rows whose ranks share cores too")
+    _add_fit(sub)
+    _add_format(sub)
+    sub = command("predict", "predict times of ranks and sizes that were not run", PREDICT_EXAMPLE)
+    sub.add_argument("runs", nargs="*", metavar="RUN", help="a run.jsonl or its folder, to be fitted")
+    sub.add_argument("--ranks", type=_checked(lambda text: tuple(parse_ranks(text))), metavar="8,16", required=True)
+    sizes = _checked(lambda text: tuple(parse_sizes(text)))
+    sub.add_argument("--sizes", type=sizes, metavar="SIZES", required=True, help=SIZES_HELP)
+    _add_fit(sub)
+    group = sub.add_argument_group("without a run: what a link costs")
+    add = group.add_argument
+    add("--collective", metavar="NAME", help="allreduce (default), or another that `ringbench list` shows")
+    add("--alpha", type=_checked(parse_latency), metavar="2us", help="latency of a message")
+    add("--beta", type=_checked(parse_bandwidth), metavar="50GB/s", help="bandwidth of a rank's link, each direction")
+    add("--gamma", type=_checked(parse_bandwidth), metavar="100GB/s", help="bandwidth of additions (default: free)")
+    pair = "link inside a node, and between nodes: latency and bandwidth, as in 1us,300GB/s"
+    add("--inner", type=_checked(_link), metavar="A,B", help=pair)
+    add("--outer", type=_checked(_link), metavar="A,B", help="the same between nodes; each rank has one of its own")
+    add("--ranks-per-node", type=_checked(_positive), metavar="G", help="ranks that fill a node before the next")
     _add_format(sub)
     sub = command("verify", "prove every algorithm's schedule, without MPI", "ringbench verify --max-ranks 16")
     sub.add_argument("--max-ranks", type=_checked(_count), metavar="N", help="for 1..N ranks (default 64)")
@@ -223,4 +255,5 @@ def make_parser(version: str) -> argparse.ArgumentParser:
 SWEEP_EXAMPLE = "ringbench sweep --ranks 2,4 --sizes 8:64MiB:x2 --algorithms ring,mpi --time-budget 60s"
 RUN_EXAMPLE = "mpirun -n 4 ringbench run --sizes 8:64MiB:x4"
 DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
+PREDICT_EXAMPLE = "ringbench predict --alpha 2us --beta 50GB/s --ranks 8,64 --sizes 1KiB:1GiB:x32"
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

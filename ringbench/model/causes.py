@@ -13,6 +13,9 @@ from ringbench.records.units import format_size
 #: A known limit explains a break between two measured lengths this far beyond them; headers count in some limits.
 NEAR = 1.1
 
+#: Libraries send longer messages than this eagerly on no network.
+EAGER = 2**17
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -54,7 +57,7 @@ def cause_of(curve: Curve, at: int, lengths: Sequence[float], facts: Facts) -> s
             if low / 4 <= nbytes <= high * 4:  # what takes part shares it: two buffers, or several ranks
                 return f"a full cache ({name} is {format_size(nbytes)})"
         return "a full cache, or a spent token bucket of the network" if facts.nodes > 1 else "a full cache"
-    if dearer and high <= 2**20:
+    if dearer and low <= EAGER:
         return "another protocol of the library, as from eager to rendezvous"
     if dearer:
         return "another way of the library for long messages"

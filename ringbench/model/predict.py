@@ -109,9 +109,8 @@ def predict_run(
                 key = (collective, op, dtype, base.device, base.in_place, nranks)
                 cells.setdefault(key, []).append(one)
     for key in [key for key, members in cells.items() if key[0] == "allreduce"]:
-        model = next((one for one in result.models if one.basis == LINK and _place(one) == key[3:5]), None)
-        if model is not None:
-            cells[key].append(_in_network(model, cells[key][0].base))
+        links = [one for one in result.models if one.basis == LINK and _place(one) == key[3:5]]
+        cells[key] += [_in_network(one, cells[key][0].base) for one in links]
     known = {one.base.algorithm for members in cells.values() for one in members}
     unknown = [name for name in names or () if name not in known and not any(name in note for note in notes)]
     if unknown or not cells:
@@ -135,8 +134,8 @@ def predict_links(
 
     With ``outer`` and ``ranks_per_node`` messages between nodes of that many ranks pass the outer link, of which each
     rank has one of its own; a round takes as long as its slowest message. ``hierarchical`` is then predicted too: its
-    phases one after the other, and as the least, if they overlap, the longest of them. Raises ValueError for rank counts
-    that no whole number of nodes has.
+    phases one after the other, and as the least, if they overlap, the longest of them. Raises ValueError for rank
+    counts that no whole number of nodes has.
     """
     _check(ranks)
     notes: dict[str, None] = {}
@@ -366,7 +365,7 @@ def _two_level(algorithm: Algorithm, nranks: int, size: int, inner: Link, outer:
 
 
 def _phases(inner: Link, outer: Link, gamma: float, nranks: int, nodes: int, nbytes: int) -> tuple[float, ...]:
-    """Return the times of the phases of ``hierarchical`` by rings: reduce-scatter, allreduce between nodes, allgather."""
+    """Return the times of the phases of ``hierarchical``: reduce-scatter, allreduce between nodes, allgather; rings."""
     size = nranks // nodes
 
     def ring(link: Link, ranks: int, vector: float, adds: bool) -> float:

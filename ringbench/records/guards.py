@@ -163,6 +163,41 @@ _ALL = (
         meaning="its interval reaches 0: these sizes do not determine the cost of a byte",
         advice="add larger sizes",
     ),
+    Guard(
+        name="gamma not identified",
+        letter="Y",
+        about="fit",
+        meaning="the cost of an addition is not told apart from that of a byte, or its interval reaches 0",
+        advice="add allgather beside reduce_scatter, or recursive_doubling",
+    ),
+    Guard(
+        name="outside ranks",
+        letter="R",
+        about="fit",
+        meaning="more than twice outside the rank counts that were fitted",
+        advice="measure more ranks, or take it for an order of magnitude",
+    ),
+    Guard(
+        name="outside messages",
+        letter="K",
+        about="fit",
+        meaning="some message is more than twice outside the lengths that were fitted",
+        advice="measure larger or smaller sizes, or take it for an order of magnitude",
+    ),
+    Guard(
+        name="not measured",
+        letter="V",
+        about="fit",
+        meaning="this algorithm was not measured: its time is what its messages cost on the curve of others",
+        advice="measure it once, to see whether the curve holds for it",
+    ),
+    Guard(
+        name="model alone",
+        letter="J",
+        about="fit",
+        meaning="a model that nothing measured: switches add, and each rank sends and receives the vector once",
+        advice="read it as the least that such a network could need",
+    ),
 )
 
 #: All warnings by name, in the order in which they are explained.

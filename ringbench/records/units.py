@@ -80,9 +80,38 @@ def format_size(nbytes: int) -> str:
     return f"{nbytes}B"
 
 
+def rough_size(nbytes: int) -> str:
+    """Write bytes with three digits in the largest binary unit: ``33.1KiB``."""
+    for power, prefix in reversed(list(enumerate("KMGT", 1))):
+        if nbytes >= 1024**power:
+            value = nbytes / 1024**power
+            return f"{value:.3g}{prefix}iB" if value < 999.5 else f"{value:.0f}{prefix}iB"
+    return f"{nbytes}B"
+
+
 def format_seconds(seconds: float) -> str:
     """Write a time with a unit and four digits, in ASCII: ``12.3us``."""
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
         if seconds * factor < 1000:
             return f"{seconds * factor:.4g}{unit}"
     return f"{seconds:.4g}s"
+
+
+def parse_latency(text: str) -> float:
+    """Return the seconds in a latency such as ``2us``; raise ValueError naming what is malformed."""
+    return _scaled(text, {"NS": 1e-9, "US": 1e-6, "MS": 1e-3, "S": 1.0}, "latency 2us")
+
+
+def parse_bandwidth(text: str) -> float:
+    """Return the seconds that a byte takes at a bandwidth such as ``50GB/s``; raise ValueError for what is malformed."""
+    per_second = {f"{unit}/S": float(factor) for unit, factor in _UNITS.items() if unit.endswith("B")}
+    return 1 / _scaled(text, per_second, "bandwidth 50GB/s")
+
+
+def _scaled(text: str, units: dict[str, float], what: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:E[-+]?\d+)?)\s*([A-Z/]+)\s*", text.upper())
+    value = float(match[1]) * units.get(match[2], 0.0) if match else 0.0
+    if not 1e-15 < value < 1e18:
+        name, example = what.split()
+        raise ValueError(f"malformed {name} {text!r}: a number above 0 with its unit, as in {example}")
+    return value
