@@ -85,13 +85,18 @@ class Curve:
 
 def curve_from(shape: Shape, unknowns: Array) -> Curve:
     """Return the curve that a solution of the linear problem stands for."""
-    lines, slopes, gammas = np.split(unknowns, [shape.lines, shape.lines + shape.segments])
-    alphas, line = [float(lines[0])], 0
+    alphas, betas, gammas = (tuple(map(float, line[0])) for line in parameters(shape, unknowns[None]))
+    return Curve(shape=shape, alphas=alphas, betas=betas, gammas=gammas)
+
+
+def parameters(shape: Shape, unknowns: Array) -> tuple[Array, Array, Array]:
+    """Return alpha and beta of every segment and every gamma, for each line of unknowns."""
+    lines, betas, gammas = np.split(unknowns, [shape.lines, shape.lines + shape.segments], axis=1)
+    alphas = [lines[:, 0]]
     for at, (place, jump) in enumerate(zip(shape.breaks, shape.jumps, strict=True)):
-        line += jump
-        bent = alphas[-1] + (slopes[at] - slopes[at + 1]) * place
-        alphas.append(float(lines[line]) if jump else float(bent))
-    return Curve(shape=shape, alphas=tuple(alphas), betas=tuple(map(float, slopes)), gammas=tuple(map(float, gammas)))
+        bent = alphas[-1] + (betas[:, at] - betas[:, at + 1]) * place
+        alphas.append(lines[:, sum(shape.jumps[: at + 1])] if jump else bent)
+    return np.stack(alphas, axis=1), betas, gammas
 
 
 def solve(columns: Array, times: Array) -> tuple[Array, float]:
@@ -141,7 +146,8 @@ class Search:
         """Return the curve with the least Bayesian information criterion, and that criterion.
 
         One to three segments; each break is a jump, with a latency of its own behind it, or a bend, and counts as an
-        unknown. With n points and relative errors e: n ln(2 %^2 + mean e^2) + unknowns ln n. Schwarz 1978.
+        unknown. With n points, k unknowns and relative errors e: n ln(2 %^2 + mean e^2) + k ln n (Schwarz 1978); with
+        no more than two points for an unknown also 2 k (k + 1) / (n - k - 1) (Hurvich and Tsai 1989).
         """
         chosen = np.ones(len(self.times), dtype=bool) if chosen is None else chosen
         times, columns = self.times[chosen], self.sums.columns[chosen]
@@ -177,8 +183,13 @@ class Search:
                 edges = [0, *chosen, len(lengths)]
                 if number and min(end - first for first, end in pairwise(edges)) < FEWEST:
                     continue
-                breaks = tuple(sqrt(lengths[at - 1] * lengths[at]) for at in chosen)
                 for jumps in product((True, False), repeat=number):
+                    # A jump lies between two lengths, a bend as likely at one.
+                    middles = [sqrt(lengths[at - 1] * lengths[at]) for at in chosen]
+                    breaks = tuple(
+                        middle if jump else lengths[at - 1]
+                        for middle, jump, at in zip(middles, jumps, chosen, strict=True)
+                    )
                     shapes.append(Shape(breaks=breaks, jumps=jumps, reductions=self.reductions))
                     cuts.append(edges)
         return shapes, cuts
@@ -214,8 +225,9 @@ class Search:
 
 
 def _criterion(residual: Array, points: int, penalty: Array) -> Array:
+    few = 2 * penalty * (penalty + 1) / np.maximum(points - penalty - 1, 0.1)
     found: Array = points * np.log(FLOOR**2 + residual / points) + penalty * np.log(points)
-    return found
+    return found + np.where(points <= 2 * penalty, few, 0.0)
 
 
 class _Sums:

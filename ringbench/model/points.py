@@ -58,7 +58,7 @@ def separable(points: Iterable[Point]) -> tuple[tuple[str, str], ...]:
     for reduction in found:
         shares = [one.reduced / (one.moved or 1.0) for one in points if one.reduction == reduction or not one.reduced]
         if max(shares) - min(shares) > 0.1:
-            return tuple(found)
+            return tuple(sorted(found))
     return ()
 
 

@@ -103,7 +103,7 @@ def parse_latency(text: str) -> float:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Return the seconds that a byte takes at a bandwidth such as ``50GB/s``; raise ValueError for what is malformed."""
+    """Return the seconds of a byte at a bandwidth such as ``50GB/s``; raise ValueError naming what is malformed."""
     per_second = {f"{unit}/S": float(factor) for unit, factor in _UNITS.items() if unit.endswith("B")}
     return 1 / _scaled(text, per_second, "bandwidth 50GB/s")
 

@@ -24,8 +24,8 @@ def render(rows: Sequence[Flat], kind: str, format: str, words: Sequence[str] = 
     """Return flat rows of one ``kind`` (table, compare, fit, predict) in one ``format`` (text, markdown, csv, json).
 
     ``words`` are lines for people, below the tables. JSON is an array of the rows as they are; CSV is RFC 4180 with the
-    same columns, an empty field for None, lists joined by ``;``. Always pure ASCII, so that any locale can print it, and
-    ended by a line break. Raises ValueError for an unknown kind or format, and for NaN or Infinity in JSON.
+    same columns, an empty field for None, lists joined by ``;``. Always pure ASCII, so that any locale can print it,
+    and ended by a line break. Raises ValueError for an unknown kind or format, and for NaN or Infinity in JSON.
     """
     if kind not in _BLOCKS:
         raise ValueError(f"unknown kind of table {kind!r}; known: {', '.join(_BLOCKS)}")
