@@ -166,7 +166,7 @@ def test_a_fit_says_what_it_found_in_words() -> None:
     text = " ".join(explain(fit_rows(measured())))
     assert "a message costs 2us and 1 GB/s; an addition: sum of float32 5 GB/s" in text
     assert "ring on 16 ranks: 30 messages one after the other, 60us of latency for a short vector" in text
-    assert "ring beats recursive_doubling from 18.9KiB on, on 16 ranks" in text
+    assert "ring beats recursive_doubling from 18.6KiB on, on 16 ranks" in text
     assert "trust: a good guide" in text
     assert "rank counts 0.0% off on average" in text
     one = " ".join(explain(fit_rows(measured(("ring",), (4,)))))

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from ringbench.model.causes import Facts, cause_of
-from ringbench.model.curve import FEWEST, Curve, Reduction, Search
+from ringbench.model.curve import FEWEST, FLOOR, Curve, Reduction, Search
 from ringbench.model.heldout import HeldOut, hold_out, instead, only
 from ringbench.model.intervals import RESAMPLES, Redrawn, interval, redraw, relative_errors, scatter
 from ringbench.model.points import CALL, LINK, Point, points_of, separable
 from ringbench.records.row import Row
 from ringbench.records.units import format_size
+
+#: An algorithm is predicted by a curve of its own where that makes the median held-out error smaller by this factor.
+BETTER = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +191,7 @@ def _model(points: Sequence[Point], resamples: int) -> Model:
             ours = {left: hold_out(members, alone, left) for left in held}
             mine = ours["nranks"] or ours["nbytes"]
             theirs = only(held[mine.left], mine.points) if mine else None
-            if mine and theirs and mine.median < theirs.median:
+            if mine and theirs and theirs.median > FLOOR and mine.median < BETTER * theirs.median:
                 own[name] = _curve_of(members, alone, ours, {}, resamples)
     held = {
         left: instead(found, [one.ranks if left == "nranks" else one.sizes for one in own.values()])

@@ -109,7 +109,8 @@ def _deviations(points: Sequence[Point], random: np.random.Generator, resamples:
             found[:, at] = np.log(np.maximum(resampled_medians(samples, resamples, random), 1e-12) / point.time_s)
     for members in launched.values():
         found[:, members] = _relaunched([points[at] for at in members], random, resamples)
-    return found - found.mean(axis=0)
+    centred: Array = found - found.mean(axis=0)
+    return centred
 
 
 def _relaunched(points: Sequence[Point], random: np.random.Generator, resamples: int) -> Array:
@@ -133,7 +134,7 @@ def _relaunched(points: Sequence[Point], random: np.random.Generator, resamples:
     at = np.arange(len(points))[:, None]
     found: Array = np.median(common[at, launches] + (known - common)[at, each], axis=2)
     found *= np.sqrt(2 if len(ids) == 2 else 1 / MEDIANS)
-    return found
+    return np.asarray(found)
 
 
 def _solved(columns: Array, times: Array) -> Array:

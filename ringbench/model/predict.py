@@ -140,7 +140,7 @@ def predict_links(
     _check(ranks)
     notes: dict[str, None] = {}
     cells: dict[tuple[Any, ...], list[_Candidate]] = {}
-    chosen = names or [one.name for one in algorithms(collective) if schedule_of(collective, one.name)]
+    chosen = names or sorted(one.name for one in algorithms(collective) if schedule_of(collective, one.name))
     if outer is not None and names is None and collective == "allreduce":
         chosen = [*chosen, HIERARCHICAL]
     for nranks in ranks:
