@@ -410,6 +410,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     from ringbench.runtime.node import gather_machines, judge_machines
     from ringbench.runtime.ranks import other_hosts, placement_warnings, ring_edges_line
     from ringbench.runtime.sync import alignment
+    from ringbench.runtime.thresholds import cache_sizes, eager_limits
     from ringbench.runtime.timing import clock_tick
     from ringbench.runtime.worker import measure
     from ringbench.runtime.world import thread_level
@@ -447,6 +448,8 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
                 "hosts": [rank["host"] for rank in ranks],
                 "clock_tick_s": clock_tick(),
                 "clocks": clocks,
+                "eager_nbytes": eager_limits(),
+                "cache_nbytes": cache_sizes(),
                 "ranks": ranks,
                 "machines": [asdict(machine) for machine in machines],
             }

@@ -17,9 +17,6 @@ from ringbench.model.points import CALL, LINK, Point, points_of, separable
 from ringbench.records.row import Row
 from ringbench.records.units import format_size
 
-#: An algorithm is predicted by a curve of its own where that makes the median held-out error smaller by this factor.
-BETTER = 0.9
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
@@ -185,17 +182,20 @@ def _model(points: Sequence[Point], resamples: int) -> Model:
     names: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for point in points:
         names[point.row.collective, point.row.algorithm].append(point)
+    left = "nbytes" if held["nranks"] is None else "nranks"
     for name, members in names.items() if len(names) > 1 else ():
-        if _fewest_sizes(members) >= FEWEST:
-            alone = Search(members)
-            ours = {left: hold_out(members, alone, left) for left in held}
-            mine = ours["nranks"] or ours["nbytes"]
-            theirs = only(held[mine.left], mine.points) if mine else None
-            if mine and theirs and theirs.median > FLOOR and mine.median < BETTER * theirs.median:
-                own[name] = _curve_of(members, alone, ours, {}, resamples)
+        theirs = only(held[left], members)
+        if theirs is None or theirs.median <= FLOOR or _fewest_sizes(members) < FEWEST:
+            continue
+        alone = Search(members)
+        mine = only(hold_out(members, alone, left), members)
+        if mine is not None and mine.median < theirs.median:
+            other = hold_out(members, alone, "nranks" if left == "nbytes" else "nbytes")
+            ours = {left: mine, "nranks" if left == "nbytes" else "nbytes": other}
+            own[name] = _curve_of(members, alone, ours, {}, resamples)
     held = {
-        left: instead(found, [one.ranks if left == "nranks" else one.sizes for one in own.values()])
-        for left, found in held.items()
+        which: instead(found, [one.ranks if which == "nranks" else one.sizes for one in own.values()])
+        for which, found in held.items()
     }
     return _curve_of(points, search, held, own, resamples)
 
