@@ -11,7 +11,7 @@ import numpy as np
 
 from ringbench.model.causes import Facts, cause_of
 from ringbench.model.curve import FEWEST, FLOOR, Curve, Reduction, Search
-from ringbench.model.heldout import HeldOut, hold_out, instead, only
+from ringbench.model.heldout import HeldOut, hold_out, instead, median_error, only
 from ringbench.model.intervals import RESAMPLES, Redrawn, interval, redraw, relative_errors, scatter
 from ringbench.model.points import CALL, LINK, Point, points_of, separable
 from ringbench.records.row import Row
@@ -182,16 +182,16 @@ def _model(points: Sequence[Point], resamples: int) -> Model:
     names: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for point in points:
         names[point.row.collective, point.row.algorithm].append(point)
-    left = "nbytes" if held["nranks"] is None else "nranks"
     for name, members in names.items() if len(names) > 1 else ():
-        theirs = only(held[left], members)
-        if theirs is None or theirs.median <= FLOOR or _fewest_sizes(members) < FEWEST:
+        theirs = {left: only(found, members) for left, found in held.items()}
+        if median_error(theirs.values()) <= FLOOR or _fewest_sizes(members) < FEWEST:
             continue
         alone = Search(members)
-        mine = only(hold_out(members, alone, left), members)
-        if mine is not None and mine.median < theirs.median:
-            other = hold_out(members, alone, "nranks" if left == "nbytes" else "nbytes")
-            ours = {left: mine, "nranks" if left == "nbytes" else "nbytes": other}
+        # What the common curve cannot be held to, the own one is not either.
+        ours = {left: only(hold_out(members, alone, left), members) if theirs[left] else None for left in held}
+        if all(ours[left] for left in held if theirs[left]) and (
+            median_error(ours.values()) < median_error(theirs.values())
+        ):
             own[name] = _curve_of(members, alone, ours, {}, resamples)
     held = {
         which: instead(found, [one.ranks if which == "nranks" else one.sizes for one in own.values()])

@@ -87,6 +87,11 @@ def hold_out(points: Sequence[Point], search: Search, left: str) -> HeldOut | No
     return HeldOut(left=left, points=tuple(kept), predicted_s=tuple(predicted)) if kept else None
 
 
+def median_error(held: Iterable[HeldOut | None]) -> float:
+    """Return the median absolute error of all that was left out, 0 where nothing was."""
+    return median([abs(error) for one in held if one is not None for error in one.errors] or [0.0])
+
+
 def only(held: HeldOut | None, points: Iterable[Point]) -> HeldOut | None:
     """Return what was predicted of some points, None where one of them is missing."""
     if held is None:
