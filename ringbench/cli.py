@@ -597,7 +597,8 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 @_showing
 def _predict(arguments: argparse.Namespace) -> int:
-    from ringbench.model.predict import Link, predict_links, predict_run
+    from ringbench.model.links import Link, predict_links
+    from ringbench.model.predict import predict_run
     from ringbench.report.tables import render
 
     bare = {name: getattr(arguments, name) for name in ("alpha", "beta", "gamma", "inner", "outer", "ranks_per_node")}

@@ -12,7 +12,7 @@ import pytest
 
 from ringbench.model.compare import compare_rows
 from ringbench.model.fit import fit_rows
-from ringbench.model.predict import Link, predict_links
+from ringbench.model.links import Link, predict_links
 from ringbench.records.row import Row
 from ringbench.report.tables import render, verdict_line
 

@@ -14,15 +14,13 @@ from ringbench.model.fit import FitResult, Model
 from ringbench.model.intervals import interval
 from ringbench.model.points import CALL, LINK, Messages, messages_of, schedule_of
 from ringbench.model.resample import SEED
-from ringbench.schedule.cost import own_steps
-from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 
 #: What lies further outside of the measured rank counts or messages than this factor is marked.
 FAR = 2.0
 
 OUTSIDE_RANKS, OUTSIDE_MESSAGES = "outside ranks", "outside messages"
 NOT_MEASURED, NO_GAMMA, MODEL_ALONE = "not measured", "gamma not identified", "model alone"
-IN_NETWORK, HIERARCHICAL = "in_network", "hierarchical"
+IN_NETWORK = "in_network"
 
 #: Sizes at which one algorithm passes another are looked for on so many steps, then found by halving.
 _STEPS = 48
@@ -64,19 +62,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """Hold what a link is said to cost: ``alpha_s`` for a message, ``beta_s_per_byte`` for each of its bytes."""
-
-    alpha_s: float
-    beta_s_per_byte: float
-
-    def step(self, nbytes: float) -> float:
-        """Return the time of one message."""
-        return self.alpha_s + self.beta_s_per_byte * nbytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class Candidate:
     """Hold one algorithm at one rank count: its time by size, and all of its prediction but that."""
 
     base: Prediction
@@ -94,9 +80,9 @@ def predict_run(
     rank counts or lengths of messages is marked; whole calls are known at their own rank counts alone. Raises
     ValueError for an algorithm that neither has a schedule nor was measured, and where nothing is left.
     """
-    _check(ranks)
+    check_ranks(ranks)
     notes: dict[str, None] = {}
-    cells: dict[tuple[Any, ...], list[_Candidate]] = {}
+    cells: dict[tuple[Any, ...], list[Candidate]] = {}
     for model in result.models:
         for name, collective, op, dtype in _asked(model, names):
             for nranks in ranks:
@@ -116,67 +102,7 @@ def predict_run(
     if unknown or not cells:
         what = f"no rows and no schedule of {', '.join(unknown)}" if unknown else "; ".join(notes) or "no rows"
         raise ValueError(f"nothing to predict: {what}")
-    return _filled(cells, sizes), list(notes)
-
-
-def predict_links(
-    inner: Link,
-    ranks: Sequence[int],
-    sizes: Sequence[int],
-    *,
-    gamma_s_per_byte: float = 0.0,
-    outer: Link | None = None,
-    ranks_per_node: int | None = None,
-    collective: str = "allreduce",
-    names: Sequence[str] | None = None,
-) -> tuple[list[Prediction], list[str]]:
-    """Return what links of such costs would give, and lines on what cannot be predicted.
-
-    With ``outer`` and ``ranks_per_node`` messages between nodes of that many ranks pass the outer link, of which each
-    rank has one of its own; a round takes as long as its slowest message. ``hierarchical`` is then predicted too: its
-    phases one after the other, and as the least, if they overlap, the longest of them. Raises ValueError for rank
-    counts that no whole number of nodes has.
-    """
-    _check(ranks)
-    notes: dict[str, None] = {}
-    cells: dict[tuple[Any, ...], list[_Candidate]] = {}
-    chosen = names or sorted(one.name for one in algorithms(collective) if schedule_of(collective, one.name))
-    if outer is not None and names is None and collective == "allreduce":
-        chosen = [*chosen, HIERARCHICAL]
-    for nranks in ranks:
-        nodes = 1
-        if outer is not None and ranks_per_node is not None and nranks > ranks_per_node:
-            nodes, rest = divmod(nranks, ranks_per_node)
-            if rest:
-                raise ValueError(f"{nranks} ranks: no whole number of nodes of {ranks_per_node}")
-        members = []
-        base = _blank(collective=collective, nranks=nranks, basis="given", op="sum", dtype="any", device="given link")
-        for name in chosen:
-            try:
-                time = _given(name, base, inner, outer, nodes, gamma_s_per_byte)
-            except ValueError as error:
-                algorithm_named(collective, name)
-                notes[str(error)] = None
-                continue
-            least = partial(_phases, inner, outer or inner, gamma_s_per_byte, nranks, nodes)
-            overlap = name == HIERARCHICAL and nodes > 1
-            bounds = (lambda nbytes, least=least: (max(least(nbytes)), sum(least(nbytes)))) if overlap else _unbounded
-            members.append(
-                _Candidate(base=replace(base, algorithm=name), time=time, bounds=bounds, warn=lambda nbytes: ())
-            )
-        if collective == "allreduce" and names is None:
-            members.append(
-                _Candidate(
-                    base=replace(base, algorithm=IN_NETWORK),
-                    time=(outer if outer is not None and nodes > 1 else inner).step,
-                    bounds=_unbounded,
-                    warn=lambda nbytes: (MODEL_ALONE,),
-                )
-            )
-        cells[collective, nranks] = members
-    if not any(cells.values()):
-        raise ValueError(f"nothing to predict: {'; '.join(notes)}")
-    return _filled(cells, sizes), list(notes)
+    return filled(cells, sizes), list(notes)
 
 
 def crossovers(times: Mapping[str, Time], low: int, high: int) -> list[tuple[str, int, int]]:
@@ -215,7 +141,8 @@ def time_of(model: Model, collective: str, name: str, nranks: int, reduction: tu
     return time
 
 
-def _check(ranks: Sequence[int]) -> None:
+def check_ranks(ranks: Sequence[int]) -> None:
+    """Raise ValueError where a single rank is among the rank counts."""
     if min(ranks) < 2:
         raise ValueError(f"{min(ranks)} rank: it takes 2 or more to exchange anything")
 
@@ -224,13 +151,15 @@ def _place(model: Model) -> tuple[str, bool]:
     return model.points[0].row.device, model.points[0].row.in_place
 
 
-def _blank(**values: Any) -> Prediction:
+def blank(**values: Any) -> Prediction:
+    """Return a prediction of which only some fields are known yet."""
     unset = dict.fromkeys(("low_s", "high_s", "algbw_gb_per_s", "wins_from_nbytes", "wins_to_nbytes", "in_place"))
     rest: dict[str, Any] = {"algorithm": "", "nbytes": 0, "predicted_s": 0.0, "best": False, "warnings": ()}
     return Prediction(**{**unset, **rest, **values})
 
 
-def _unbounded(nbytes: int) -> tuple[float | None, float | None]:
+def unbounded(nbytes: int) -> tuple[float | None, float | None]:
+    """Return no bounds: nothing tells how far off a model alone is."""
     return None, None
 
 
@@ -248,8 +177,8 @@ def _asked(model: Model, names: Sequence[str] | None) -> Iterator[tuple[str, str
                 yield name, collective, op, dtype
 
 
-def _of_model(model: Model, collective: str, name: str, op: str, dtype: str, nranks: int) -> _Candidate:
-    base = _blank(
+def _of_model(model: Model, collective: str, name: str, op: str, dtype: str, nranks: int) -> Candidate:
+    base = blank(
         collective=collective,
         algorithm=name,
         nranks=nranks,
@@ -305,79 +234,21 @@ def _of_model(model: Model, collective: str, name: str, op: str, dtype: str, nra
         return source.curve.time(messages, reduced, (op, dtype))
 
     time(1)  # a schedule with too many messages is refused here
-    return _Candidate(base=base, time=time, bounds=bounds, warn=warn)
+    return Candidate(base=base, time=time, bounds=bounds, warn=warn)
 
 
-def _in_network(model: Model, like: Prediction) -> _Candidate:
+def _in_network(model: Model, like: Prediction) -> Candidate:
     """Return a reduction inside the switches: every rank sends its vector and receives the sum, once."""
-    return _Candidate(
+    return Candidate(
         base=replace(like, algorithm=IN_NETWORK, basis=LINK),
         time=model.curve.step,
-        bounds=_unbounded,
+        bounds=unbounded,
         warn=lambda nbytes: (MODEL_ALONE,),
     )
 
 
-def _given(name: str, base: Prediction, inner: Link, outer: Link | None, nodes: int, gamma: float) -> Time:
-    """Return the time of an algorithm on links with known costs."""
-    collective, nranks = base.collective, base.nranks
-    if name == HIERARCHICAL and outer is not None:
-        return lambda nbytes: sum(_phases(inner, outer, gamma, nranks, nodes, nbytes))
-    algorithm = schedule_of(collective, name)
-    if algorithm is None:
-        raise ValueError(f"{collective} {name}: its messages depend on chunks or nodes, or it has no schedule here")
-    if outer is None or nodes == 1:
-        messages_of(algorithm, nranks, 1)
-
-        def time(nbytes: int) -> float:
-            messages, reduced = messages_of(algorithm, nranks, nbytes)
-            return sum(number * inner.step(length) for length, number in messages) + gamma * reduced
-
-        return time
-    return _two_level(algorithm, nranks, nranks // nodes, inner, outer, gamma)
-
-
-def _two_level(algorithm: Algorithm, nranks: int, size: int, inner: Link, outer: Link, gamma: float) -> Time:
-    """Return the time of a flat schedule whose ranks fill node after node: that of the rank for which it is longest."""
-    looked_at = sorted({0, 1, 2, size - 1, size, nranks // 2, nranks - 1})
-    paths = [own_steps(algorithm, rank, nranks) for rank in looked_at]
-    whole = [
-        (rank, path)
-        for rank, path in zip(looked_at, paths, strict=True)
-        if sum(bool(peers) for peers, _, _ in path) == algorithm.rounds(nranks)
-    ]
-    if not whole:
-        raise ValueError(f"{algorithm.title} on {nranks} ranks: no rank takes part in every round")
-
-    def time(nbytes: int) -> float:
-        totals = []
-        for rank, path in whole:
-            total = 0.0
-            for peers, length, reduced in path:
-                if peers:
-                    links = [inner if peer // size == rank // size else outer for peer in peers]
-                    total += max(link.step(float(length * nbytes)) for link in links)
-                total += gamma * float(reduced * nbytes)
-            totals.append(total)
-        return max(totals)
-
-    return time
-
-
-def _phases(inner: Link, outer: Link, gamma: float, nranks: int, nodes: int, nbytes: int) -> tuple[float, ...]:
-    """Return the times of the phases of ``hierarchical``: reduce-scatter, allreduce between nodes, allgather; rings."""
-    size = nranks // nodes
-
-    def ring(link: Link, ranks: int, vector: float, adds: bool) -> float:
-        block = vector / ranks
-        return (ranks - 1) * (link.step(block) + (gamma * block if adds else 0.0))
-
-    shard = nbytes / size
-    across = ring(outer, nodes, shard, True) + ring(outer, nodes, shard, False)
-    return ring(inner, size, nbytes, True), across, ring(inner, size, nbytes, False)
-
-
-def _filled(cells: Mapping[tuple[Any, ...], Sequence[_Candidate]], sizes: Sequence[int]) -> list[Prediction]:
+def filled(cells: Mapping[tuple[Any, ...], Sequence[Candidate]], sizes: Sequence[int]) -> list[Prediction]:
+    """Return the predictions of all cells, and which algorithm is the fastest in each."""
     found = []
     for members in cells.values():
         times = {one.base.algorithm: one.time for one in members if one.base.algorithm != IN_NETWORK}
@@ -389,7 +260,7 @@ def _filled(cells: Mapping[tuple[Any, ...], Sequence[_Candidate]], sizes: Sequen
     return found
 
 
-def _at(one: _Candidate, nbytes: int, winner: str | None, wins: Iterable[tuple[int, int]]) -> Prediction:
+def _at(one: Candidate, nbytes: int, winner: str | None, wins: Iterable[tuple[int, int]]) -> Prediction:
     time, best = one.time(nbytes), one.base.algorithm == winner
     low, high = one.bounds(nbytes)
     wins_from, wins_to = next(iter(wins), (nbytes, nbytes)) if best else (None, None)
