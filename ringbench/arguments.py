@@ -166,8 +166,8 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     add("--alpha", type=time, metavar="TIME", help="of a message")
     add("--beta", type=cost, metavar="COST", help="of a byte moved")
     add("--gamma", type=cost, default=0.0, metavar="COST", help="of a byte reduced (default 0)")
-    add("--inner", type=link, metavar="TIME,COST", help="alpha,beta inside a node, instead of --alpha and --beta")
-    add("--outer", type=link, metavar="TIME,COST", help="alpha,beta between nodes")
+    add("--inner", type=link, metavar="A,B", help="alpha,beta inside a node, instead of --alpha and --beta")
+    add("--outer", type=link, metavar="A,B", help="alpha,beta between nodes")
     add("--ranks-per-node", type=_checked(_positive), metavar="G", help="nodes of so many ranks, the last of the rest")
     add("--groups", type=_checked(parse_groups), metavar="0,1/2,3", help="ranks of each node")
     group = parser.add_argument_group("what closed forms miss", "each may be given several times, but for --skew")
@@ -186,6 +186,16 @@ def _add_launcher(parser: argparse._ActionsContainer) -> None:
     add("--mpirun", metavar="PATH", help="the launcher, or srun (default: mpirun beside this Python)")
     words = "further arguments of the launcher"
     add("--mpirun-args", type=_checked(shlex.split), default="", metavar="'ARGS'", help=words)
+
+
+def _add_fit(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    names = _checked(lambda text: parse_names(text, "algorithms"))
+    add("--algorithms", type=names, metavar="A,B", help="only these")
+    add("--assume", metavar="NAME", help="take the library's calls for this algorithm (default: whole calls)")
+    add("--include-oversubscribed", action="store_true", help="fit rows whose ranks share cores too")
+    drawn = "how often measurements are drawn anew for intervals (default 1000; 0: none)"
+    add("--resamples", type=_checked(_count), default=1000, metavar="N", help=drawn)
 
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
@@ -252,7 +262,24 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     _add_format(sub)
     sub = command("fit", "fit latency and inverse bandwidth to a run", "ringbench fit results/laptop")
     sub.add_argument("runs", nargs="+", metavar="RUN", help="a run.jsonl or its folder")
-    sub.add_argument("--include-oversubscribed", action="store_true", help="fit rows whose ranks share cores too")
+    _add_fit(sub)
+    _add_format(sub)
+    sub = command("predict", "predict times of ranks and sizes that were not run", PREDICT_EXAMPLE)
+    sub.add_argument("runs", nargs="*", metavar="RUN", help="a run.jsonl or its folder, to be fitted")
+    sub.add_argument("--ranks", type=_checked(lambda text: tuple(parse_ranks(text))), metavar="8,16", required=True)
+    sizes = _checked(lambda text: tuple(parse_sizes(text)))
+    sub.add_argument("--sizes", type=sizes, metavar="SIZES", required=True, help=SIZES_HELP)
+    _add_fit(sub)
+    group = sub.add_argument_group("without a run: what a link costs")
+    add = group.add_argument
+    add("--collective", metavar="NAME", help="allreduce (default), or another that `ringbench list` shows")
+    add("--alpha", type=_checked(parse_latency), metavar="2us", help="latency of a message")
+    add("--beta", type=_checked(parse_bandwidth), metavar="50GB/s", help="bandwidth of a rank's link, each direction")
+    add("--gamma", type=_checked(parse_bandwidth), metavar="100GB/s", help="bandwidth of additions (default: free)")
+    pair = "link inside a node, and between nodes: latency and bandwidth, as in 1us,300GB/s"
+    add("--inner", type=_checked(_link), metavar="A,B", help=pair)
+    add("--outer", type=_checked(_link), metavar="A,B", help="the same between nodes; each rank has one of its own")
+    add("--ranks-per-node", type=_checked(_positive), metavar="G", help="ranks that fill a node before the next")
     _add_format(sub)
     sub = command("import", "read what other benchmarks wrote: OSU, IMB, nccl-tests, rccl-tests, CSV", IMPORT_EXAMPLE)
     sub.add_argument("files", nargs="+", metavar="FILE", help="what one of these tools printed, or logs around it")
@@ -324,4 +351,5 @@ SLURM_EXAMPLE = "ringbench slurm benchmarks/quickstart.toml --nodes 1,2,4 --ntas
 LAB_EXAMPLE = "ringbench lab --nodes 4 -- ringbench sweep --sizes 8:16MiB:x8 --algorithms ring,mpi"
 DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
 SIMULATE_EXAMPLE = "ringbench simulate --algorithm ring --ranks 4096 --size 1GiB --alpha 2us --beta 50GB/s"
+PREDICT_EXAMPLE = "ringbench predict --alpha 2us --beta 50GB/s --ranks 8,64 --sizes 1KiB:1GiB:x32"
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

@@ -102,6 +102,7 @@ def test_every_command_that_takes_settings_takes_the_arguments_of_schedules() ->
     texts = {name: " ".join(parser.format_help().split()) for name, parser in subparsers().items()}
     for option in ("--root RANK", "--chunks C", "--groups 0,1/2,3"):
         assert {name for name, text in texts.items() if option in text} == {"run", "sweep", "draw", "simulate"}
+    assert {name for name, text in texts.items() if "--outer A" in text} == {"predict", "simulate"}
     assert {name for name, text in texts.items() if "--outer NAME" in text} == {"run", "sweep", "draw"}
     for option in ("--choose-from", "--limit"):
         assert {name for name, text in texts.items() if f"{option} " in text or f"{option}]" in text} == {
@@ -147,6 +148,17 @@ def test_what_a_sweep_tells_its_jobs_is_understood_but_not_shown() -> None:
 def test_formats(format: str) -> None:
     for command in ("table", "compare", "fit"):
         assert parsed(command, "r", "--format", format).format == format
+    assert parsed("predict", "r", "--ranks", "8", "--sizes", "8", "--format", format).format == format
+
+
+def test_links_are_read_with_their_units() -> None:
+    given = ("--alpha", "2us", "--beta", "50GB/s", "--gamma", "100GB/s", "--ranks", "8,16", "--sizes", "14GB")
+    found = parsed("predict", *given)
+    assert (found.alpha, found.beta, found.gamma) == pytest.approx((2e-6, 2e-11, 1e-11))
+    assert (found.ranks, found.sizes, found.runs) == ((8, 16), (14 * 10**9,), [])
+    pair = parsed("predict", "--inner", "1us,300GB/s", "--outer", "5us,25GB/s", "--ranks", "8", "--sizes", "8")
+    assert pair.inner == pytest.approx((1e-6, 1 / 3e11))
+    assert pair.outer == pytest.approx((5e-6, 1 / 2.5e10))
 
 
 @pytest.mark.parametrize(
@@ -155,6 +167,12 @@ def test_formats(format: str) -> None:
         ((), "COMMAND"),
         (("dance",), "invalid choice: 'dance'"),
         (("run", "--bogus"), "unrecognized arguments: --bogus"),
+        (("predict", "--ranks", "8", "--sizes", "8", "--alpha", "2"), "argument --alpha: malformed latency '2'"),
+        (
+            ("predict", "--ranks", "8", "--sizes", "8", "--beta", "0GB/s"),
+            "argument --beta: malformed bandwidth '0GB/s'",
+        ),
+        (("predict", "--ranks", "8", "--sizes", "8", "--inner", "1us"), "argument --inner: malformed bandwidth ''"),
         (("run", "--sizes", "8X"), "argument --sizes: malformed size '8X': a size is a number with"),
         (("run", "--sizes", ""), "argument --sizes: malformed size ''"),
         (("run", "--algorithms", "ring,"), "argument --algorithms: malformed algorithms 'ring,'"),

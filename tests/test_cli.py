@@ -228,6 +228,45 @@ def test_case_28_too_few_sizes_for_a_fit(capsys: pytest.CaptureFixture[str]) -> 
     assert "Traceback" not in err
 
 
+def test_what_is_known_of_a_link_is_enough_to_predict(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--alpha", "0us", "--beta", "450GB/s", "--ranks", "8", "--sizes", "14GB", "--format", "json"]
+    assert main(["predict", *given]) == 2  # nothing costs no time at all
+    given[1] = "1ns"
+    assert main(["predict", *given]) == 0
+    times = {one["algorithm"]: one["predicted_s"] for one in parsed(capsys.readouterr().out)}
+    assert times["ring"] == pytest.approx(54.4e-3, rel=1e-3)
+    assert times["in_network"] < times["ring"]
+
+
+def test_a_run_predicts_what_it_did_not_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    written("r")
+    assert main(["predict", "r", "--ranks", "2,4,64", "--sizes", "1KiB,64KiB", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    found = {(one["algorithm"], one["nranks"], one["nbytes"]): one for one in parsed(out)}
+    near = found["ring", 4, 65536]
+    assert near["low_s"] <= near["predicted_s"] <= near["high_s"]
+    assert "outside ranks" in found["ring", 64, 65536]["warnings"]
+    assert "outside ranks" not in near["warnings"]
+    assert "not predicted: allreduce mpi on 64 ranks: whole calls are known on" in err
+    assert main(["predict", "r", "--ranks", "64", "--sizes", "1KiB", "--algorithms", "rings"]) == 2
+    assert "no rows and no schedule of rings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "predict needs a RUN, or --alpha and --beta, or --inner, --outer and --ranks-per-node"),
+        (["--alpha", "2us"], "predict needs a RUN, or --alpha and --beta"),
+        (["r", "--alpha", "2us"], "--alpha goes without a run"),
+        (["--alpha", "2us", "--beta", "1GB/s", "--algorithms", "rings"], "unknown algorithm 'rings'"),
+    ],
+)
+def test_predictions_that_cannot_be_made(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    written("r")
+    assert main(["predict", *words, "--ranks", "8", "--sizes", "1KiB"]) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["table", "compare", "fit"])
 def test_every_format(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     written("r")

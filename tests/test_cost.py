@@ -6,8 +6,9 @@ from fractions import Fraction
 import pytest
 
 import ringbench.collectives  # noqa: F401  (registers the algorithms)
-from ringbench.schedule.cost import Cost, check_formulas, cost
-from ringbench.schedule.registry import Algorithm, algorithm_named
+from ringbench.schedule import cost as counting
+from ringbench.schedule.cost import Cost, Path, check_formulas, cost, critical_path
+from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 from ringbench.schedule.step import Local, Operations, Step, combine, copy, scale, temp, work
 
 
@@ -153,3 +154,48 @@ def test_spans_around_the_end_of_work_and_of_temp_are_counted_whole() -> None:
     moved = 2 * (sizes[2] + sizes[0])
     assert cost(both, 2, 7).sent == (moved, 0)
     assert cost(both, 2, 7).reduced == (0, moved)
+
+
+@pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+@pytest.mark.parametrize("nranks", [2, 3, 4, 6, 8, 13])
+def test_the_critical_path_has_all_rounds_and_bytes(algorithm: Algorithm, nranks: int) -> None:
+    """One path has them all, but in schedules with several of unlike kind."""
+    path = critical_path(algorithm, nranks)
+    nblocks = algorithm.blocks(nranks)
+    counted = cost(algorithm, nranks, 2 * nblocks)
+    assert path.rounds <= counted.rounds
+    assert path.sent == Fraction(counted.critical_sent, 2 * nblocks)
+    assert path.reduced <= Fraction(counted.critical_reduced, 2 * nblocks)
+    if "chunks" not in dict(algorithm.arguments):
+        assert path.rounds == counted.rounds
+        assert path.reduced == Fraction(counted.critical_reduced, 2 * nblocks)
+
+
+def test_the_messages_of_a_path() -> None:
+    halves = critical_path(algorithm_named("allreduce", "rabenseifner"), 8)
+    assert halves.messages == ((Fraction(1, 8), 2), (Fraction(1, 4), 2), (Fraction(1, 2), 2))
+    assert halves.reduced == Fraction(7, 8)
+    assert critical_path(algorithm_named("allreduce", "ring"), 5).messages == ((Fraction(1, 5), 8),)
+    folded = critical_path(algorithm_named("allreduce", "rabenseifner"), 5)
+    assert folded.messages == ((Fraction(1, 4), 2), (Fraction(1, 2), 2), (Fraction(1), 2))
+    assert critical_path(algorithm_named("allreduce", "ring"), 1) == Path(messages=(), reduced=Fraction(0))
+
+
+@pytest.mark.parametrize("algorithm", algorithms("allreduce"), ids=lambda a: a.name)
+@pytest.mark.parametrize("nranks", [8, 11])
+def test_what_is_not_played_is_what_would_be_played(
+    algorithm: Algorithm, nranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = critical_path(algorithm, nranks)
+    monkeypatch.setattr(counting, "MOST_PLAYED", 0)
+    if algorithm.name == "double_binary_tree":  # no rank of it takes part in every round
+        with pytest.raises(ValueError, match="too many messages"):
+            critical_path.__wrapped__(algorithm, nranks)
+    else:
+        assert critical_path.__wrapped__(algorithm, nranks) == played
+
+
+def test_the_critical_path_of_very_many_ranks() -> None:
+    ring = critical_path(algorithm_named("allreduce", "ring"), 4096)
+    assert (ring.messages, ring.reduced) == (((Fraction(1, 4096), 2 * 4095),), Fraction(4095, 4096))
+    assert critical_path(algorithm_named("allreduce", "recursive_doubling"), 1024).messages == ((Fraction(1), 10),)

@@ -21,11 +21,22 @@ from ringbench.report.doctor import (
     placement_check,
     render_checks,
     render_warnings,
+    srun_check,
 )
 from ringbench.runtime.machine import OK, UNKNOWN, WARN, Finding, Machine
 
 OPENMPI = Mpirun(path="/x/mpirun", flavour="openmpi", version=(5, 0, 11))
 LIBRARY = "Open MPI v5.0.11, package: Open MPI x, ident: 5.0.11\0"
+
+
+def test_srun_is_judged_by_what_slurm_and_the_library_have_in_common() -> None:
+    types = "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n"
+    assert srun_check(types, LIBRARY).finding.startswith("srun --mpi=pmix starts Open MPI")
+    assert srun_check(types, "MPICH Version:\t5.0.2").finding.startswith("srun --mpi=pmi2 starts MPICH")
+    lacking = srun_check("MPI plugin types are...\n\tnone\n", LIBRARY)
+    assert (lacking.state, "this Slurm has no pmix" in lacking.finding) == (WARN, True)
+    assert srun_check(LaunchError("no program 'srun'"), LIBRARY).state == WARN
+    assert srun_check(types, None).state == UNKNOWN
 
 
 def test_library() -> None:

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "ringbench"
 def test_letters_and_names_are_their_own() -> None:
     letters = [guard.letter for guard in GUARDS.values()]
     assert len(set(letters)) == len(letters)
-    assert all(len(letter) == 1 and letter.isupper() for letter in letters)
+    assert all(len(letter) == 1 and letter.isascii() and letter.isalpha() for letter in letters)
     assert all(name == guard.name for name, guard in GUARDS.items())
     assert set(GUARDS) >= CROWDED
 

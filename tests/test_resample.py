@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ringbench.model.resample import _resampled_medians, pooled_median, resampled
+from ringbench.model.resample import pooled_median, resampled, resampled_medians
 
 
 def noise(seed: int, n: int) -> list[float]:
@@ -14,7 +14,7 @@ def noise(seed: int, n: int) -> list[float]:
 def test_medians_are_distributed_as_those_of_drawn_resamples(n: int) -> None:
     ordered = np.sort(noise(n, n))
     random = np.random.default_rng(0)
-    ours = _resampled_medians(ordered, 40_000, random)
+    ours = resampled_medians(ordered, 40_000, random)
     drawn = np.median(random.choice(ordered, (40_000, n)), axis=1)
     for quantile in (0.025, 0.25, 0.5, 0.75, 0.975):
         place = np.quantile(drawn, quantile)

@@ -12,6 +12,8 @@ import pytest
 
 from ringbench.model.compare import compare_rows
 from ringbench.model.fit import fit_rows
+from ringbench.model.links import predict_links
+from ringbench.model.network import Link
 from ringbench.records.row import Row
 from ringbench.report.tables import render, verdict_line
 
@@ -73,6 +75,11 @@ def fits() -> list[Flat]:
     rows = [row("ring", n, 6 * (2e-6 + n / 4 * 1e-9)) for n in SIZES]
     rows += [row("mpi", n, p * 1e-6 + n * 1e-9, nranks=p) for p in (2, 16) for n in SIZES]
     return [fit.to_json() for fit in fit_rows(rows).segments]
+
+
+def predictions() -> list[Flat]:
+    link = Link(alpha_s=1e-6, beta_s_per_byte=1e-9)
+    return [one.to_json() for one in predict_links(link, [4], [8, 2**20])[0]]
 
 
 def test_one_cell_reads_like_nccl_tests() -> None:
@@ -221,7 +228,7 @@ def test_bytes_sent_are_rounded_only_where_long() -> None:
     assert sent == ["1.333MiB", "-", "0B", "96KiB"]
 
 
-@pytest.mark.parametrize("kind", ["table", "compare", "fit"])
+@pytest.mark.parametrize("kind", ["table", "compare", "fit", "predict"])
 def test_json_and_csv_hold_the_rows_as_they_are(kind: str) -> None:
     rows: list[Flat] = {
         "table": cells(
@@ -230,6 +237,7 @@ def test_json_and_csv_hold_the_rows_as_they_are(kind: str) -> None:
         ),
         "compare": [comparison(8, "faster"), comparison(64, "cannot tell", ratio=None, reason="mpi: wrong result")],
         "fit": fits(),
+        "predict": predictions(),
     }[kind]
     assert json.loads(render(rows, kind, "json")) == rows
     text = render(rows, kind, "csv")
@@ -246,7 +254,7 @@ def test_json_and_csv_hold_the_rows_as_they_are(kind: str) -> None:
             elif isinstance(value, float):
                 assert float(got[name]) == value
             else:
-                assert got[name] == (";".join(value) if isinstance(value, list) else str(value))
+                assert got[name] == (";".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
 def test_json_refuses_what_json_does_not_have() -> None:
@@ -267,7 +275,7 @@ def test_nothing_is_rendered_as_nothing() -> None:
 def test_unknown_kinds_and_formats_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="'html'; known: text, markdown, csv, json"):
         render([], "table", "html")
-    with pytest.raises(ValueError, match="'plot'; known: table, compare, fit"):
+    with pytest.raises(ValueError, match="'plot'; known: table, compare, fit, simulate, predict"):
         render([], "plot", "text")
 
 
@@ -322,27 +330,64 @@ def test_the_verdict_agrees_with_compare_rows() -> None:
 
 
 def test_fits_in_text() -> None:
-    text = render(fits(), "fit", "text")
-    found = [line.split() for line in text.splitlines() if re.match(r"(mpi|ring) ", line)]
-    assert [(line[0], line[1]) for line in found] == [("mpi", "2"), ("mpi", "16"), ("ring", "4")]
-    assert found[0][2:4] == ["2.000", "[2.000,"]
-    assert found[2][5] == "1.000"
-    assert [line[-1] for line in found] == ["call", "call", "link"]
+    text = render(fits(), "fit", "text", ["first line of words", "second"])
+    blocks = text.split("\n\n")
+    assert [block.splitlines()[0] for block in blocks[:3]] == [
+        "mpi of allreduce, sum float32 on cpu, in place, N = 16: whole calls; latency alpha in us, 1/beta and",
+        "mpi of allreduce, sum float32 on cpu, in place, N = 2: whole calls; latency alpha in us, 1/beta and",
+        "ring of allreduce, sum float32 on cpu, in place, N = 4: messages; latency alpha in us, 1/beta and",
+    ]
+    assert blocks[1].splitlines()[-1].split()[:4] == ["8B", "to", "16MiB", "2.000"]
+    assert blocks[2].splitlines()[-1].split()[:4] == ["2B", "to", "4MiB", "2.000"]
+    assert blocks[2].splitlines()[-1].split()[6] == "1.000"
+    assert blocks[3].splitlines() == ["first line of words", "second"]
     plain = " ".join(text.split())
-    assert "basis link: alpha is the cost of one round and beta of one byte on the schedule's critical path" in plain
+    assert "link: alpha is the cost of a message and beta of a byte on every schedule's critical path" in plain
     assert (
-        "basis call: the schedule is not known, or depends on size or nodes; alpha and beta are those of a whole call "
-        "at that N, by vector size"
-    ) in plain
+        "call: the schedule is not known, or depends on size or nodes; alpha and beta are those of a whole call"
+        in plain
+    )
+    marked = render(fits(), "fit", "markdown", ["first line of words", "second"])
+    assert "\n- first line of words\n- second\n" in marked
+    assert json.loads(render(fits(), "fit", "json", ["words"])) == fits()
+
+
+def test_segments_stand_in_the_order_of_their_messages_with_the_break_between() -> None:
+    first = {**fits()[-1], "message_high_nbytes": 65536}
+    second = {
+        **first,
+        "segment": 2,
+        "message_low_nbytes": 131072,
+        "message_high_nbytes": 2**22,
+        "cause": "a full cache",
+    }
+    lines = render([second, first], "fit", "text").splitlines()
+    assert lines_with("\n".join(lines), "2B to 64KiB")
+    assert lines.index(lines_with("\n".join(lines), "2B to 64KiB")[0]) < lines.index(
+        lines_with("\n".join(lines), "128KiB to 4MiB")[0]
+    )
+    assert "break between 64KiB and 128KiB: probably a full cache" in lines
 
 
 def test_an_unknown_bandwidth_has_no_upper_end() -> None:
     flat = {**fits()[0], "beta_s_per_byte": 0.0, "beta_low_s_per_byte": 0.0, "bandwidth_gb_per_s": None}
-    flat = {**flat, "beta_high_s_per_byte": 1e-9, "mape": 0.1234, "warnings": ["beta not identified"]}
+    flat = {**flat, "beta_high_s_per_byte": 1e-9, "mape": 0.1234, "worst": 0.4, "warnings": ["beta not identified"]}
     text = render([flat], "fit", "text")
-    (line,) = lines_with(text, "call   B")
-    assert line.split()[5:9] == ["-", "[1.000,", "inf]", "12.3%"]
+    (line,) = lines_with(text, "16MiB")
+    assert line.split()[6:11] == ["-", "[1.000,", "inf]", "-", "12.3%"]
+    assert line.endswith(" B")
     assert "B = beta not identified: " in text
+    without = {name: None if "_low_" in name or "_high_s" in name else value for name, value in flat.items()}
+    assert "inf" not in render([{**without, "message_low_nbytes": 8}], "fit", "text")
+
+
+def test_predictions_in_text() -> None:
+    text = render(predictions(), "predict", "text")
+    assert text.splitlines()[0] == "allreduce on the given links, 4 ranks; predicted times in us"
+    best = [line.split() for line in text.splitlines() if line.endswith("*") or " * " in line]
+    assert [(line[0], line[1]) for line in best] == [("8B", "recursive_doubling"), ("1MiB", "rabenseifner")]
+    assert "fastest: recursive_doubling from 8B to 3.91KiB, rabenseifner from 3.91KiB to 1MiB" in text.splitlines()
+    assert "J = model alone: " in text
 
 
 def test_tabulate_is_loaded_only_to_draw() -> None:

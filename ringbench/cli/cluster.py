@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 def doctor_command(arguments: argparse.Namespace) -> int:
     """Say what on this machine will spoil the numbers; return 1 where something does."""
     from ringbench.launch.environment import inside_mpi_job, node_count
-    from ringbench.launch.mpirun import find_mpirun, usable_cpus
+    from ringbench.launch.mpirun import ask_mpi_types, find_mpirun, usable_cpus
     from ringbench.launch.process import LaunchError
     from ringbench.launch.sweep import default_ranks
-    from ringbench.report.doctor import launcher_check, library_check, machine_checks, placement_check, render_checks
+    from ringbench.report import doctor
     from ringbench.runtime.load import watch_others
     from ringbench.runtime.machine import WARN, judge, read_machine
     from ringbench.runtime.peek import try_by_child
@@ -56,13 +56,19 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     except LaunchError as error:
         launcher = error
     known = library if isinstance(library, str) else None
-    checks = [
-        library_check(library),
-        launcher_check(launcher, known),
-        placement_check(nranks, nnodes, *usable_cpus()),
-        *machine_checks(judge(machine, nranks=-(-nranks // nnodes), nnodes=nnodes, library=known)),
+    checks = [doctor.library_check(library), doctor.launcher_check(launcher, known)]
+    if "SLURM_JOB_ID" in os.environ:
+        types: str | LaunchError
+        try:
+            types = ask_mpi_types(find_mpirun(os.environ, override="srun"), os.environ)
+        except LaunchError as error:
+            types = error
+        checks.append(doctor.srun_check(types, known))
+    checks += [
+        doctor.placement_check(nranks, nnodes, *usable_cpus()),
+        *doctor.machine_checks(judge(machine, nranks=-(-nranks // nnodes), nnodes=nnodes, library=known)),
     ]
-    sys.stdout.write(render_checks(checks, arguments.format))
+    sys.stdout.write(doctor.render_checks(checks, arguments.format))
     return 1 if any(check.state == WARN for check in checks) else 0
 
 

@@ -93,6 +93,7 @@ def sweep_command(arguments: argparse.Namespace) -> int:
         if started:
             _check_resumed(started, plan.settings)
         first = provenance(plan.settings, ranks, launches=plan.launches, arguments=sys.argv[1:], environ=os.environ)
+        first["launcher"] = {**asdict(mpirun), "arguments": extra}
         file = started.path if started else open_run(folder, first)
         holding = contextlib.ExitStack()
         holding.enter_context(sole_writer(file, {**first, "kind": "resume"} if started else None))
@@ -366,6 +367,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     from ringbench.runtime.node import gather_machines, judge_machines
     from ringbench.runtime.ranks import other_hosts, placement_warnings, ring_edges_line
     from ringbench.runtime.sync import alignment
+    from ringbench.runtime.thresholds import cache_sizes, eager_limits
     from ringbench.runtime.timing import clock_tick
     from ringbench.runtime.worker import measure
     from ringbench.runtime.world import thread_level
@@ -405,6 +407,8 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
                 "clocks": clocks,
                 "ranks": ranks,
                 "machines": [asdict(machine) for machine in machines],
+                "eager_nbytes": eager_limits(),
+                "cache_nbytes": cache_sizes(),
             }
             write_record(file, job)
     rows: list[Row] = []

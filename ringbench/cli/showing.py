@@ -1,4 +1,4 @@
-"""The commands that read runs and show them: table, compare, fit, import."""
+"""The commands that read runs and show them: table, compare, fit, predict, import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ringbench.records.run import Run, encode, read_run
 from ringbench.records.units import format_size
 
 if TYPE_CHECKING:
-    pass
+    from ringbench.model.fit import FitResult
 
 
 def _read_runs(paths: Sequence[str]) -> list[Run]:
@@ -99,23 +99,82 @@ def compare_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@_showing
-def fit_command(arguments: argparse.Namespace) -> int:
-    """Fit latency and bandwidth to runs, and show them."""
+def _fitted(arguments: argparse.Namespace) -> FitResult:
+    from ringbench.model.causes import facts_of
     from ringbench.model.fit import fit_rows
-    from ringbench.report.tables import render
 
-    rows = [row for run in _read_runs(arguments.runs) for row in run.rows]
-    result = fit_rows(rows, include_oversubscribed=arguments.include_oversubscribed)
+    runs = _read_runs(arguments.runs)
+    rows = [row for run in runs for row in run.rows]
+    if arguments.command == "fit" and arguments.algorithms:
+        rows = [row for row in rows if row.algorithm in arguments.algorithms]
+    result = fit_rows(
+        rows,
+        include_oversubscribed=arguments.include_oversubscribed,
+        assume=arguments.assume,
+        resamples=arguments.resamples,
+        facts=facts_of([job for run in runs for job in run.jobs]),
+    )
     for note in result.notes:
         say(f"ringbench: {note}")
-    sys.stdout.write(render([fit.to_json() for fit in result.segments], "fit", arguments.format))
+    return result
+
+
+@_showing
+def fit_command(arguments: argparse.Namespace) -> int:
+    """Fit the costs of links to runs, and show them."""
+    from ringbench.model.explain import explain
+    from ringbench.report.tables import render
+
+    result = _fitted(arguments)
+    rows = [fit.to_json() for fit in result.segments]
+    sys.stdout.write(render(rows, "fit", arguments.format, explain(result)))
+    return 0
+
+
+@_showing
+def predict_command(arguments: argparse.Namespace) -> int:
+    """Predict times from a fit, or from the figures of links."""
+    from ringbench.model.links import predict_links
+    from ringbench.model.network import Link
+    from ringbench.model.predict import predict_run
+    from ringbench.report.tables import render
+
+    bare = {name: getattr(arguments, name) for name in ("alpha", "beta", "gamma", "inner", "outer", "ranks_per_node")}
+    given = [f"--{name.replace('_', '-')}" for name, value in bare.items() if value is not None]
+    if arguments.runs and (given or arguments.collective):
+        raise UsageError(f"{[*given, '--collective'][0]} goes without a run: a run's links are fitted")
+    if arguments.runs:
+        found, notes = predict_run(_fitted(arguments), arguments.ranks, arguments.sizes, arguments.algorithms)
+    else:
+        two = (arguments.inner, arguments.outer, arguments.ranks_per_node)
+        one = (arguments.alpha, arguments.beta)
+        if (None in one) == (None in two) or any(value is not None for value in (one if None not in two else two)):
+            raise UsageError("predict needs a RUN, or --alpha and --beta, or --inner, --outer and --ranks-per-node")
+        links = [Link(alpha_s=alpha, beta_s_per_byte=beta) for alpha, beta in ([one] if None in two else two[:2])]
+        try:
+            found, notes = predict_links(
+                links[0],
+                arguments.ranks,
+                arguments.sizes,
+                gamma_s_per_byte=arguments.gamma or 0.0,
+                outer=links[1] if len(links) > 1 else None,
+                ranks_per_node=arguments.ranks_per_node,
+                collective=arguments.collective or "allreduce",
+                names=arguments.algorithms,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    for note in notes:
+        say(f"ringbench: not predicted: {note}")
+    sys.stdout.write(render([one.to_json() for one in found], "predict", arguments.format))
     return 0
 
 
 def show_sweep(run: Run, folder: Path, format: str) -> None:
     """Print table, fit and comparison, and write them beside the run as Markdown."""
+    from ringbench.model.causes import facts_of
     from ringbench.model.compare import compare_rows, took_turns
+    from ringbench.model.explain import explain
     from ringbench.model.fit import fit_rows
     from ringbench.model.pool import table_cells
     from ringbench.report.summary import summary
@@ -123,8 +182,10 @@ def show_sweep(run: Run, folder: Path, format: str) -> None:
 
     cells = table_cells(run.rows)
     sections: list[tuple[str, str, list[dict[str, Any]]]] = [("Bandwidth", "table", cells)]
+    words: list[str] = []
     try:
-        result = fit_rows(run.rows)
+        result = fit_rows(run.rows, facts=facts_of(run.jobs))
+        words = explain(result)
         sections.append(("Latency and bandwidth fitted", "fit", [fit.to_json() for fit in result.segments]))
         notes = result.notes
     except ValueError as error:
@@ -136,14 +197,18 @@ def show_sweep(run: Run, folder: Path, format: str) -> None:
         sections.append((f"{ours} against the library".capitalize(), "compare", compared))
     except ValueError as error:
         notes = [*notes, f"no comparison: {error}"]
+
+    def shown(rows: Sequence[dict[str, Any]], kind: str, format: str) -> str:
+        return render(rows, kind, format, words if kind == "fit" else ())
+
     for title, kind, rows in sections:
         try:
-            (folder / f"{kind}.md").write_text(f"# {title}\n\n{render(rows, kind, 'markdown')}", encoding="ascii")
+            (folder / f"{kind}.md").write_text(f"# {title}\n\n{shown(rows, kind, 'markdown')}", encoding="ascii")
         except OSError as error:
             notes = [*notes, f"{kind}.md is not written: {error}"]
         if format in ("text", "markdown"):
             heading = f"# {title}" if format == "markdown" else f"{title}\n{'=' * len(title)}"
-            sys.stdout.write(f"{heading}\n\n{render(rows, kind, format)}\n")
+            sys.stdout.write(f"{heading}\n\n{shown(rows, kind, format)}\n")
     if format in ("csv", "json"):
         print_table(run.rows, format)
     else:

@@ -1,53 +1,56 @@
-"""Fit alpha and beta, the cost of a message and of a byte, to measured rows."""
+"""Fit the cost of messages and of additions to measured rows, and see how well it predicts what was left out."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-import ringbench.collectives  # noqa: F401  (fills the registry)
-from ringbench.records.guards import CROWDED, GUARDS
-from ringbench.records.row import MANNER, Row
+from ringbench.model.causes import Facts, cause_of
+from ringbench.model.curve import FEWEST, FLOOR, Curve, Reduction, Search
+from ringbench.model.heldout import HeldOut, hold_out, instead, median_error, only
+from ringbench.model.intervals import RESAMPLES, Redrawn, interval, redraw, relative_errors, scatter
+from ringbench.model.points import CALL, LINK, Point, points_of, separable
+from ringbench.records.row import Row
 from ringbench.records.units import format_size
-from ringbench.schedule.cost import cost
-from ringbench.schedule.registry import Algorithm, algorithms
-
-MIN_SIZES = 3
-RESAMPLES = 1000
-SEED = 20090101
-
-#: Playing all ranks of a ring takes time with the square of their number.
-PLAYED = 32
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Hold alpha [s] and beta [s/B] of one group of rows, each with the ends of its interval.
+    """Hold one segment of a step curve: t(m) = alpha [s] + m beta [s/B] for messages of m bytes, with 95 % intervals.
 
-    ``basis`` is ``link`` where the schedule is known: alpha is then the cost of one round and beta that of one byte on
-    the critical path, the same at every rank count. It is ``call`` where it is not (the library's own): alpha and beta
-    are those of the whole call at one rank count. ``mape`` is the mean and ``worst`` the largest absolute relative
-    error, both as fractions. ``bandwidth_gb_per_s`` is 1/beta, None where beta is 0.
+    ``basis`` is ``link`` where the schedules are known: one curve for all rank counts, algorithms and collectives. It
+    is ``call`` where they are not (the library's own): then m is the vector and t a whole call at one rank count.
+    ``message_low_nbytes`` and ``message_high_nbytes`` are the shortest and longest message measured in the segment, and
+    ``cause`` says what the break before it probably is. ``gamma_s_per_byte`` is the cost of an added byte for this
+    ``op`` and ``dtype``, None where it is inside beta. ``mape`` and ``worst`` are the mean and largest relative error
+    of the ``points`` with messages in the segment; ``heldout_ranks_...`` and ``heldout_sizes_...`` those of the whole
+    curve where one rank count, or one size, was left out, ``heldout_bias`` the signed mean of the latter (else of the
+    former) in each decade of sizes that begins at ``heldout_decade_nbytes``. ``regret_mean`` and ``regret_worst`` say
+    by how much the algorithm so chosen is slower than the best. ``drawn`` says what the intervals come from: drawing
+    ``launches`` or ``samples`` anew. Fractions are fractions, not per cent.
     """
 
     collective: str
     algorithm: str
+    segment: int
+    message_low_nbytes: int
+    message_high_nbytes: int
     alpha_s: float
-    alpha_low_s: float
-    alpha_high_s: float
+    alpha_low_s: float | None
+    alpha_high_s: float | None
     beta_s_per_byte: float
-    beta_low_s_per_byte: float
-    beta_high_s_per_byte: float
+    beta_low_s_per_byte: float | None
+    beta_high_s_per_byte: float | None
     bandwidth_gb_per_s: float | None
+    gamma_s_per_byte: float | None
+    gamma_low_s_per_byte: float | None
+    gamma_high_s_per_byte: float | None
+    reduction_gb_per_s: float | None
+    cause: str | None
     nranks: str
     basis: str
     dtype: str
@@ -57,231 +60,244 @@ class Fit:
     mape: float
     worst: float
     points: int
+    heldout_ranks_mape: float | None
+    heldout_ranks_worst: float | None
+    heldout_sizes_mape: float | None
+    heldout_sizes_worst: float | None
+    heldout_decade_nbytes: tuple[int, ...]
+    heldout_bias: tuple[float, ...]
+    regret_mean: float | None
+    regret_worst: float | None
+    drawn: str | None
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fit as one flat dictionary, units in the names."""
-        return {**asdict(self), "warnings": list(self.warnings)}
+        """Return the segment as one flat dictionary, units in the names."""
+        lists = ("heldout_decade_nbytes", "heldout_bias", "warnings")
+        return {**asdict(self), **{name: list(getattr(self, name)) for name in lists}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Hold one fitted curve: of all schedules of a device and placement, or of the whole calls of one rank count.
+
+    ``redrawn`` is None where no intervals were asked for. ``ranks`` and ``sizes`` are what was predicted of left out
+    rank counts and sizes. ``own`` has the curve of an algorithm by itself where that predicts it better.
+    """
+
+    basis: str
+    points: tuple[Point, ...]
+    curve: Curve
+    redrawn: Redrawn | None
+    scatter: float
+    ranks: HeldOut | None
+    sizes: HeldOut | None
+    own: dict[tuple[str, str], Model]
+
+    @property
+    def lengths(self) -> list[float]:
+        """Return the lengths of messages that were measured."""
+        return sorted({length for point in self.points for length, _ in point.messages})
+
+    @property
+    def nranks(self) -> list[int]:
+        """Return the rank counts that were measured."""
+        return sorted({point.row.nranks for point in self.points})
+
+    @property
+    def share(self) -> float:
+        """Return the bytes added for each byte moved that are inside beta: 0 where additions are told apart."""
+        shares = [point.reduced / point.moved for point in self.points]
+        return 0.0 if self.curve.shape.reductions else float(np.median(shares))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """Hold the fits, and the lines that say which rows are in none of them and why."""
+    """Hold the segments, the curves they are of, and the lines that say which rows are in none of them and why."""
 
     segments: list[Fit]
+    models: list[Model]
     notes: list[str]
 
 
-def fit_rows(rows: Iterable[Row], *, include_oversubscribed: bool = False) -> FitResult:
-    """Fit T = rounds * alpha + bytes * beta to the median times of each group of rows.
+def fit_rows(
+    rows: Iterable[Row],
+    *,
+    include_oversubscribed: bool = False,
+    assume: str | None = None,
+    resamples: int = RESAMPLES,
+    facts: Facts | None = None,
+) -> FitResult:
+    """Fit t(m), the time of one step with a message of m bytes, and the cost of additions to the rows of a run.
 
-    A group shares collective, algorithm, op, dtype, device and placement. A registered algorithm is fitted over all
-    its rank counts together, with rounds and bytes from the critical path of its schedule; any other name for each
-    rank count by itself, with T = alpha + nbytes * beta. Reductions are not told apart from transfers: in most
-    algorithms the two grow in a fixed ratio, so gamma is inside beta. Every launch is a point of its own.
+    Every row's time is the sum of t(m) over the messages of its schedule's critical path, and gamma times the bytes
+    added on it. All schedules of one device and placement are fitted together, over all rank counts, algorithms,
+    collectives and types: a link carries bytes; only gamma depends on op and dtype. Where nothing tells gamma from
+    beta it is inside beta, in the ratio of those rows. A name without a schedule is fitted for each rank count by
+    itself, as whole calls of the vector's size, unless ``assume`` names the algorithm it stands for. Launches of one
+    cell are pooled. ``resamples`` of 0 leaves out the intervals. ``facts`` are what is known of the machine.
 
-    Wrong or unmeasured rows, empty vectors and single ranks are left out, rows whose ranks share cores unless included;
-    groups of fewer than 3 sizes are skipped. Raises ValueError saying what is missing where no group is left, and where
-    rows differ in what a sample is, or in the buffers that took turns.
+    See ``points_of`` for what is left out; groups of fewer than 3 sizes are skipped. Raises ValueError saying what is
+    missing where no group is left.
     """
-    kept, notes = _usable(rows, include_oversubscribed)
-    for name in MANNER:
-        values = sorted({getattr(row, name) for row in kept})
-        if len(values) > 1:
-            raise ValueError(f"rows of {name} {' and '.join(map(str, values))}: they are no points of one line")
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in kept:
-        groups[_group(row)].append(row)
-    segments = []
+    points, notes = points_of(rows, include_oversubscribed=include_oversubscribed, assume=assume)
+    groups: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
+    for point in points:
+        groups[_group(point)].append(point)
+    segments, models = [], []
     for _, members in sorted(groups.items()):
-        counts = np.array([_counts(row) for row in members], dtype=np.float64)
-        sizes = _fewest_sizes(members, counts)
-        if sizes < MIN_SIZES:
-            notes.append(
-                f"{_title(members)}: not fitted, {_number(sizes, 'distinct size')} where {MIN_SIZES} are needed"
-            )
-        else:
-            segments.append(_fit_group(members, counts))
+        sizes = _fewest_sizes(members)
+        if sizes < FEWEST:
+            count = f"{sizes} distinct size{'s'[: sizes > 1]}"
+            notes.append(f"{_title(members)}: not fitted, {count} where {FEWEST} are needed")
+            continue
+        models.append(_model(members, resamples))
+        segments += _segments(models[-1], facts or Facts())
     if not segments:
-        needs = f"nothing to fit: it takes {MIN_SIZES} distinct sizes on 2 or more ranks"
+        needs = f"nothing to fit: it takes {FEWEST} distinct sizes on 2 or more ranks"
         raise ValueError("; ".join([needs, *(notes or ["there are no rows"])]))
-    return FitResult(segments=segments, notes=notes)
+    return FitResult(segments=segments, models=models, notes=notes)
 
 
-def relative_least_squares(rounds: Array, nbytes: Array, times_s: Array) -> tuple[float, float]:
-    """Return alpha, beta >= 0 that minimise the sum of squared relative errors of rounds * alpha + nbytes * beta.
-
-    Relative, because times span many decades: absolute residuals would let the largest size alone decide alpha.
-    """
-    alpha, beta = _solve(_products(rounds, nbytes, times_s).sum(axis=0)[None, :])
-    return float(alpha[0]), float(beta[0])
+def _group(point: Point) -> tuple[Any, ...]:
+    row = point.row
+    if point.basis == LINK:
+        return row.device, row.in_place, LINK
+    return row.device, row.in_place, CALL, row.collective, row.algorithm, row.op, row.dtype, row.nranks
 
 
-def _usable(rows: Iterable[Row], include_oversubscribed: bool) -> tuple[list[Row], list[str]]:
-    kept, left_out = [], Counter[str]()
-    for row in rows:
-        why = _unfit(row, include_oversubscribed)
-        if why is None:
-            kept.append(row)
-        else:
-            left_out[why] += 1
-    return kept, [f"{_number(number, 'row')} left out: {why}" for why, number in left_out.items()]
-
-
-def _unfit(row: Row, include_oversubscribed: bool) -> str | None:
-    time = row.summary[0]
-    if row.wrong:
-        return "wrong result"
-    if row.nranks == 1:
-        return "N = 1, a single rank sends nothing"
-    if row.nbytes == 0:
-        return "zero bytes"
-    crowded = next((name for name in GUARDS if name in CROWDED and name in row.warnings), None)
-    if crowded is not None and not include_oversubscribed:
-        return f"{crowded}, {GUARDS[crowded].meaning}"
-    if time is None:
-        return "no samples"
-    return None if time > 0 else "shorter than the clock can tell"
-
-
-def _schedule(row: Row) -> Algorithm | None:
-    """Return the schedule of a row if it is one for all sizes: without chunks by the size, or nodes that were found."""
-    known = {(algorithm.collective, algorithm.name): algorithm for algorithm in algorithms()}
-    found = known.get((row.collective, row.algorithm))
-    return found if found and not {"chunks", "groups"} & dict(found.arguments).keys() else None
-
-
-def _group(row: Row) -> tuple[Any, ...]:
-    nranks = 0 if _schedule(row) else row.nranks
-    return row.collective, row.algorithm, row.op, row.dtype, row.device, row.in_place, nranks
-
-
-def _counts(row: Row) -> tuple[float, float]:
-    """Return the factors of alpha and beta: rounds and bytes of the critical path, or one call and its bytes."""
-    algorithm = _schedule(row)
-    if algorithm is None:
-        return 1.0, float(row.nbytes)
-    rounds, elements = _critical_path(algorithm, row.nranks, row.count)
-    return float(rounds), elements * row.nbytes / row.count
-
-
-@cache
-def _critical_path(algorithm: Algorithm, nranks: int, count: int) -> tuple[float, float]:
-    """Return rounds and elements sent on the critical path; played up to PLAYED ranks, by the closed forms beyond.
-
-    The closed form of bytes is that of the busiest rank; how many times as many lie on the critical path (twice, for a
-    root that first receives and then sends) is taken from the largest number of ranks that is played.
-    """
-    if nranks <= PLAYED:
-        counted = cost(algorithm, nranks, count)
-        return counted.rounds, counted.critical_sent
-    size = algorithm.blocks(PLAYED)
-    played = cost(algorithm, PLAYED, size)
-    share = Fraction(played.critical_sent, played.sent_max) if played.sent_max else Fraction(1)
-    return algorithm.rounds(nranks), float(share * algorithm.sent(nranks) * count)
-
-
-def _fewest_sizes(members: Sequence[Row], counts: Array) -> int:
-    """Count distinct sizes, of the vector or of one round's message, whichever are fewer.
+def _fewest_sizes(members: Sequence[Point]) -> int:
+    """Count distinct sizes, of the vector or of the messages, whichever are fewer.
 
     16 B on 2 ranks and 32 B on 4 ranks are two sizes but, for a ring, one message: nothing tells alpha from beta there.
     """
-    return min(len({row.nbytes for row in members}), len(np.unique(counts[:, 1] / counts[:, 0])))
+    lengths = {length for point in members for length, _ in point.messages}
+    return min(len({point.row.nbytes for point in members}), len(lengths))
 
 
-def _fit_group(members: Sequence[Row], counts: Array) -> Fit:
-    first, algorithm = members[0], _schedule(members[0])
-    rounds, nbytes = counts[:, 0], counts[:, 1]
-    times = np.array([row.summary[0] for row in members], dtype=np.float64)
-    alpha, beta = relative_least_squares(rounds, nbytes, times)
-    (alpha_low, alpha_high), (beta_low, beta_high) = _intervals(rounds, nbytes, times, alpha, beta)
-    errors = np.abs(rounds * alpha + nbytes * beta - times) / times
-    lows = {"alpha": alpha_low, "beta": beta_low}
+def _model(points: Sequence[Point], resamples: int) -> Model:
+    search = Search(points, separable(points))
+    held = {left: hold_out(points, search, left) for left in ("nranks", "nbytes")}
+    own: dict[tuple[str, str], Model] = {}
+    names: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    for point in points:
+        names[point.row.collective, point.row.algorithm].append(point)
+    for name, members in names.items() if len(names) > 1 else ():
+        theirs = {left: only(found, members) for left, found in held.items()}
+        if median_error(theirs.values()) <= FLOOR or _fewest_sizes(members) < FEWEST:
+            continue
+        alone = Search(members)
+        # What the common curve cannot be held to, the own one is not either.
+        ours = {left: only(hold_out(members, alone, left), members) if theirs[left] else None for left in held}
+        if all(ours[left] for left in held if theirs[left]) and (
+            median_error(ours.values()) < median_error(theirs.values())
+        ):
+            own[name] = _curve_of(members, alone, ours, {}, resamples)
+    held = {
+        which: instead(found, [one.ranks if which == "nranks" else one.sizes for one in own.values()])
+        for which, found in held.items()
+    }
+    return _curve_of(points, search, held, own, resamples)
+
+
+def _curve_of(
+    points: Sequence[Point],
+    search: Search,
+    held: dict[str, HeldOut | None],
+    own: dict[tuple[str, str], Model],
+    resamples: int,
+) -> Model:
+    curve, _ = search.best()
+    return Model(
+        basis=points[0].basis,
+        points=tuple(points),
+        curve=curve,
+        redrawn=redraw(points, curve, search.columns(curve.shape), resamples) if resamples else None,
+        scatter=scatter(points, curve),
+        ranks=held["nranks"],
+        sizes=held["nbytes"],
+        own=own,
+    )
+
+
+def _segments(model: Model, facts: Facts) -> list[Fit]:
+    """Return one entry for each segment, for every op and dtype where their additions have costs of their own."""
+    reductions: tuple[Reduction | None, ...] = model.curve.shape.reductions or (None,)
+    return [_segment(model, at, one, facts) for one in reductions for at in range(model.curve.shape.segments)]
+
+
+def _segment(model: Model, at: int, reduction: Reduction | None, facts: Facts) -> Fit:
+    curve, redrawn, row = model.curve, model.redrawn, model.points[0].row
+    members = [
+        point for point in model.points if any(curve.shape.segment(length) == at for length, _ in point.messages)
+    ]
+    errors = np.abs(relative_errors(members, curve))
+    lengths = [length for length in model.lengths if curve.shape.segment(length) == at]
+    alpha, beta, gamma = curve.alphas[at], curve.betas[at], curve.gamma(reduction) if reduction else None
+    none: tuple[float | None, float | None] = (None, None)
+    alphas, betas, gammas = none, none, none
+    if redrawn is not None:
+        alphas, betas = interval(redrawn.alphas[:, at], alpha), interval(redrawn.betas[:, at], beta)
+        if reduction is not None and gamma is not None:
+            gammas = interval(redrawn.gammas[:, curve.shape.reductions.index(reduction)], gamma)
+    lows = {"alpha": alphas[0], "beta": betas[0], "gamma": gammas[0]}
+    unknown = [f"{name} not identified" for name, low in lows.items() if low is not None and low <= 0]
+    if reduction is None and any(point.reduced for point in model.points):
+        unknown.append("gamma not identified")
+    held = model.sizes or model.ranks
+    regrets = [regret for found in (model.ranks, model.sizes) if found for regret, _ in found.regrets]
     return Fit(
-        collective=first.collective,
-        algorithm=first.algorithm,
+        collective=_listed(point.row.collective for point in model.points),
+        algorithm=_listed(point.row.algorithm for point in model.points),
+        segment=at + 1,
+        message_low_nbytes=round(lengths[0]),
+        message_high_nbytes=round(lengths[-1]),
         alpha_s=alpha,
-        alpha_low_s=alpha_low,
-        alpha_high_s=alpha_high,
+        alpha_low_s=alphas[0],
+        alpha_high_s=alphas[1],
         beta_s_per_byte=beta,
-        beta_low_s_per_byte=beta_low,
-        beta_high_s_per_byte=beta_high,
-        bandwidth_gb_per_s=1 / beta / 1e9 if beta else None,
-        nranks=_rank_counts(members),
-        basis="link" if algorithm else "call",
-        dtype=first.dtype,
-        op=first.op,
-        device=first.device,
-        in_place=first.in_place,
+        beta_low_s_per_byte=betas[0],
+        beta_high_s_per_byte=betas[1],
+        bandwidth_gb_per_s=_inverse(beta),
+        gamma_s_per_byte=gamma,
+        gamma_low_s_per_byte=gammas[0],
+        gamma_high_s_per_byte=gammas[1],
+        reduction_gb_per_s=_inverse(gamma),
+        cause=cause_of(curve, at, model.lengths, facts) if at else None,
+        nranks=",".join(map(str, model.nranks)),
+        basis=model.basis,
+        dtype=reduction[1] if reduction else _listed(point.row.dtype for point in model.points),
+        op=reduction[0] if reduction else _listed(point.row.op for point in model.points),
+        device=row.device,
+        in_place=row.in_place,
         mape=float(errors.mean()),
         worst=float(errors.max()),
         points=len(members),
-        warnings=(
-            *(f"{name} not identified" for name, low in lows.items() if low <= 0),
-            *sorted({warning for row in members for warning in row.warnings}),
-        ),
+        heldout_ranks_mape=model.ranks.mape if model.ranks else None,
+        heldout_ranks_worst=abs(model.ranks.worst[0]) if model.ranks else None,
+        heldout_sizes_mape=model.sizes.mape if model.sizes else None,
+        heldout_sizes_worst=abs(model.sizes.worst[0]) if model.sizes else None,
+        heldout_decade_nbytes=tuple(held.bias) if held else (),
+        heldout_bias=tuple(held.bias.values()) if held else (),
+        regret_mean=float(np.mean(regrets)) if regrets else None,
+        regret_worst=max(regrets, default=None),
+        drawn=redrawn.over if redrawn else None,
+        warnings=(*unknown, *sorted({warning for point in members for warning in point.warnings})),
     )
 
 
-def _intervals(
-    rounds: Array, nbytes: Array, times: Array, alpha: float, beta: float
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the 95 % intervals of alpha and beta, from 1000 resamples of the points with a fixed seed.
-
-    They show how much the values depend on which sizes are looked at, so mostly how far the model misses the shape of
-    the curve; rows of a single launch say nothing about how the next launch would differ. Resamples in which all
-    messages are alike determine no line and are dropped. Rounding does not push the estimate out.
-    """
-    points = len(times)
-    # How often each point was drawn is all that a resample's sums need.
-    drawn = np.random.default_rng(SEED).multinomial(points, np.full(points, 1 / points), RESAMPLES)
-    _, message = np.unique(nbytes / rounds, return_inverse=True)
-    hits = drawn @ np.eye(message.max() + 1)[message]
-    drawn = drawn[(hits > 0).sum(axis=1) >= 2]
-    alphas, betas = _solve(drawn @ _products(rounds, nbytes, times))
-    return _percentiles(alphas, alpha), _percentiles(betas, beta)
+def _inverse(cost: float | None) -> float | None:
+    return 1 / cost / 1e9 if cost else None
 
 
-def _percentiles(values: Array, estimate: float) -> tuple[float, float]:
-    low, high = np.percentile(values, [2.5, 97.5])
-    return min(float(low), estimate), max(float(high), estimate)
+def _listed(names: Iterable[str]) -> str:
+    return ",".join(sorted(set(names)))
 
 
-def _products(rounds: Array, nbytes: Array, times: Array) -> Array:
-    """Return one line for each point whose sums over points are all that the normal equations need."""
-    x, y = rounds / times, nbytes / times
-    return np.stack([x * x, x * y, y * y, x, y], axis=1)
-
-
-def _solve(sums: Array) -> tuple[Array, Array]:
-    """Solve the two normal equations for each line of sums, keeping both unknowns at or above zero."""
-    xx, xy, yy, x, y = sums.T
-    determinant = xx * yy - xy * xy
-    # Relative to its terms, a determinant this small is rounding: the two columns are parallel.
-    solvable = determinant > 1e-12 * xx * yy
-    divisor = np.where(solvable, determinant, 1.0)
-    alpha, beta = (x * yy - y * xy) / divisor, (y * xx - x * xy) / divisor
-    inside = solvable & (alpha >= 0) & (beta >= 0)
-    # At the boundary one unknown is 0 and the other removes x*x/xx or y*y/yy from the sum of squares: take the larger.
-    alone = x * x * yy >= y * y * xx
-    alpha = np.where(inside, alpha, np.where(alone, x / xx, 0.0))
-    beta = np.where(inside, beta, np.where(alone, 0.0, y / yy))
-    return alpha, beta
-
-
-def _title(members: Sequence[Row]) -> str:
-    first = members[0]
-    sizes = ", ".join(format_size(nbytes) for nbytes in sorted({row.nbytes for row in members})[:MIN_SIZES])
-    place = "in place" if first.in_place else "out of place"
-    return (
-        f"{first.collective} {first.algorithm} {first.op} {first.dtype} {first.device} {place}, "
-        f"N = {_rank_counts(members)} ({sizes})"
-    )
-
-
-def _rank_counts(members: Sequence[Row]) -> str:
-    return ",".join(str(nranks) for nranks in sorted({row.nranks for row in members}))
-
-
-def _number(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _title(members: Sequence[Point]) -> str:
+    row = members[0].row
+    sizes = ", ".join(format_size(nbytes) for nbytes in sorted({point.row.nbytes for point in members})[:FEWEST])
+    names = _listed(f"{point.row.collective} {point.row.algorithm}" for point in members)
+    place = "in place" if row.in_place else "out of place"
+    ranks = ",".join(str(nranks) for nranks in sorted({point.row.nranks for point in members}))
+    return f"{names} {row.op} {row.dtype} {row.device} {place}, N = {ranks} ({sizes})"

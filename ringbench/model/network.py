@@ -30,6 +30,10 @@ class Link:
             if not 0 <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} {getattr(self, name)}: must be a number, not negative")
 
+    def step(self, nbytes: float) -> float:
+        """Return the seconds of one message."""
+        return self.alpha_s + self.beta_s_per_byte * nbytes
+
     def describe(self) -> str:
         """Say what the link costs."""
         return f"alpha {format_seconds(self.alpha_s)}, beta {_per_byte(self.beta_s_per_byte)}"

@@ -25,7 +25,7 @@ def resampled(launches: Sequence[Sequence[float]], random: np.random.Generator) 
     drawn = random.integers(len(launches), size=medians.shape)
     for launch, samples in enumerate(launches):
         hit = drawn == launch
-        medians[hit] = _resampled_medians(np.sort(samples), int(hit.sum()), random)
+        medians[hit] = resampled_medians(np.sort(samples), int(hit.sum()), random)
     replicates: Array = np.median(medians, axis=1)
     return replicates
 
@@ -44,13 +44,13 @@ def resampled_ratios(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], r
     drawn = random.integers(len(pairs), size=ratios.shape)
     for launch, sides in enumerate(pairs):
         hit = drawn == launch
-        one, other = (_resampled_medians(np.sort(side), int(hit.sum()), random) for side in sides)
+        one, other = (resampled_medians(np.sort(side), int(hit.sum()), random) for side in sides)
         ratios[hit] = one / other
     replicates: Array = np.median(ratios, axis=1)
     return replicates
 
 
-def _resampled_medians(ordered: Array, replicates: int, random: np.random.Generator) -> Array:
+def resampled_medians(ordered: Array, replicates: int, random: np.random.Generator) -> Array:
     """Return the medians of ``replicates`` resamples of the ordered samples, without drawing the resamples.
 
     The middle of n uniform draws is beta distributed, and where n is even the next one above it is the least of the

@@ -109,14 +109,14 @@ _ALL = (
     ),
     Guard(
         name="clocks",
-        letter="K",
+        letter="k",
         about="samples",
         meaning="the ranks' clocks were compared with an error above 5 % of the time (--sync roundtime)",
         advice="align by a barrier instead (--sync barrier), or measure longer messages",
     ),
     Guard(
         name="late",
-        letter="R",
+        letter="r",
         about="samples",
         meaning="a tenth of the rounds and more are dropped because a rank was late (--sync roundtime)",
         advice="give each rank a core that nothing else uses, or align by a barrier instead",
@@ -176,6 +176,41 @@ _ALL = (
         about="fit",
         meaning="its interval reaches 0: these sizes do not determine the cost of a byte",
         advice="add larger sizes",
+    ),
+    Guard(
+        name="gamma not identified",
+        letter="Y",
+        about="fit",
+        meaning="the cost of an addition is not told apart from that of a byte, or its interval reaches 0",
+        advice="add allgather beside reduce_scatter, or recursive_doubling",
+    ),
+    Guard(
+        name="outside ranks",
+        letter="R",
+        about="fit",
+        meaning="more than twice outside the rank counts that were fitted",
+        advice="measure more ranks, or take it for an order of magnitude",
+    ),
+    Guard(
+        name="outside messages",
+        letter="K",
+        about="fit",
+        meaning="some message is more than twice outside the lengths that were fitted",
+        advice="measure larger or smaller sizes, or take it for an order of magnitude",
+    ),
+    Guard(
+        name="not measured",
+        letter="V",
+        about="fit",
+        meaning="this algorithm was not measured: its time is what its messages cost on the curve of others",
+        advice="measure it once, to see whether the curve holds for it",
+    ),
+    Guard(
+        name="model alone",
+        letter="J",
+        about="fit",
+        meaning="a model that nothing measured: switches add, and each rank sends and receives the vector once",
+        advice="read it as the least that such a network could need",
     ),
 )
 

@@ -80,6 +80,15 @@ def format_size(nbytes: int) -> str:
     return f"{nbytes}B"
 
 
+def rough_size(nbytes: int) -> str:
+    """Write bytes with three digits in the largest binary unit: ``33.1KiB``."""
+    for power, prefix in reversed(list(enumerate("KMGT", 1))):
+        if nbytes >= 1024**power:
+            value = nbytes / 1024**power
+            return f"{value:.3g}{prefix}iB" if value < 999.5 else f"{value:.0f}{prefix}iB"
+    return f"{nbytes}B"
+
+
 def format_seconds(seconds: float) -> str:
     """Write a time with a unit and four digits, in ASCII: ``12.3us``."""
     for factor, unit in ((1e6, "us"), (1e3, "ms")):

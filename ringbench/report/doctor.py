@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from ringbench.launch.mpirun import Mpirun
+from ringbench.launch.mpirun import Mpirun, mpi_type
 from ringbench.launch.process import LaunchError
 from ringbench.records.guards import GUARDS
 from ringbench.records.libraries import is_openmpi, library_name
@@ -47,6 +47,19 @@ def launcher_check(launcher: Mpirun | LaunchError, library: str | None) -> Check
             check="launcher", state=WARN, finding=finding, advice="take the mpirun of the library that mpi4py uses"
         )
     return Check(check="launcher", state=OK, finding=shown)
+
+
+def srun_check(types: str | LaunchError, library: str | None) -> Check:
+    """Say whether srun can start the ranks of the library; ``types`` is the answer to ``srun --mpi=list``."""
+    if isinstance(types, LaunchError):
+        return Check(check="srun", state=WARN, finding=str(types), advice="take mpirun (the default of sweep)")
+    if library is None:
+        return Check(check="srun", state=UNKNOWN, finding="without an MPI library nobody can say which --mpi it needs")
+    try:
+        found = mpi_type(types, library)
+    except ValueError as error:
+        return Check(check="srun", state=WARN, finding=str(error), advice="take mpirun (the default of sweep)")
+    return Check(check="srun", state=OK, finding=f"srun --mpi={found} starts {library_name(library)}")
 
 
 def placement_check(nranks: int, nnodes: int, cpus: int, whole: bool) -> Check:

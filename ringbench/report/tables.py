@@ -7,12 +7,12 @@ import io
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from ringbench.records.guards import GUARDS
 from ringbench.records.row import ESTIMAND
-from ringbench.records.units import format_size
+from ringbench.records.units import format_size, rough_size
 
 WIDTH = 100
 FORMATS = ("text", "markdown", "csv", "json")
@@ -20,12 +20,12 @@ FORMATS = ("text", "markdown", "csv", "json")
 Flat = Mapping[str, Any]
 
 
-def render(rows: Sequence[Flat], kind: str, format: str) -> str:
-    """Return flat rows of one ``kind`` (table, compare, fit, simulate) in one ``format`` (text, markdown, csv, json).
+def render(rows: Sequence[Flat], kind: str, format: str, words: Sequence[str] = ()) -> str:
+    """Return flat rows of one ``kind`` of table in one ``format``.
 
-    JSON is an array of the rows as they are; CSV is RFC 4180 with the same columns, an empty field for None, lists
-    joined by ``;``. Always pure ASCII, so that any locale can print it, and ended by a line break. Raises ValueError
-    for an unknown kind or format, and for NaN or Infinity in JSON.
+    ``words`` are lines for people, below the tables. JSON is an array of the rows as they are; CSV is RFC 4180 with the
+    same columns, an empty field for None, lists joined by ``;``. Always pure ASCII, so that any locale can print it,
+    and ended by a line break. Raises ValueError for an unknown kind or format, and for NaN or Infinity in JSON.
     """
     if kind not in _BLOCKS:
         raise ValueError(f"unknown kind of table {kind!r}; known: {', '.join(_BLOCKS)}")
@@ -33,7 +33,7 @@ def render(rows: Sequence[Flat], kind: str, format: str) -> str:
         raise ValueError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     if format == "json":
         return _json(rows)
-    text = _csv(rows) if format == "csv" else _blocks(rows, kind, markdown=format == "markdown")
+    text = _csv(rows) if format == "csv" else _blocks(rows, kind, words, markdown=format == "markdown")
     return text.encode("ascii", "backslashreplace").decode()
 
 
@@ -86,7 +86,7 @@ def _csv_field(value: Any) -> Any:
     return ";".join(map(str, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _blocks(rows: Sequence[Flat], kind: str, *, markdown: bool) -> str:
+def _blocks(rows: Sequence[Flat], kind: str, words: Sequence[str], *, markdown: bool) -> str:
     keys, heading, order, columns, closing = _BLOCKS[kind]
     if kind == "table" and any(row.get("of_limit") is not None for row in rows):
         shown = {name: write for name, write in columns.items() if name != "samples"}  # or it would be too wide
@@ -104,6 +104,8 @@ def _blocks(rows: Sequence[Flat], kind: str, *, markdown: bool) -> str:
         cells = [[write(row) for write in columns.values()] + [_flags(row, codes) for _ in warn] for row in members]
         grid = _grid([*columns, *warn], cells, markdown)
         parts.append(_join(heading(members), grid, [*closing(members), *_reasons(members)], markdown))
+    if words:
+        parts.append(_join("", "", words, markdown))
     legend = _legend(kind, ordered, codes)
     return "\n".join([*parts, _join("", "", legend, markdown)] if legend else parts) or "no rows\n"
 
@@ -161,7 +163,20 @@ def _compare_heading(members: Sequence[Flat]) -> str:
 
 
 def _fit_heading(members: Sequence[Flat]) -> str:
-    return f"{_place(members[0])}; alpha in us, 1/beta in GB/s (10^9 B/s)"
+    row = members[0]
+    what = f"{row['algorithm']} of {row['collective']}, {row['op']} {row['dtype']} on {row['device']}"
+    place = "in place" if row["in_place"] else "out of place"
+    unit = "messages; latency alpha in us, 1/beta and 1/gamma in GB/s (10^9 B/s)"
+    if row["basis"] == "call":
+        unit = f"whole calls; {unit.removeprefix('messages; ')}"
+    return f"{what}, {place}, N = {row['nranks']}: {unit}"
+
+
+def _predict_heading(members: Sequence[Flat]) -> str:
+    row = members[0]
+    if row["basis"] == "given":
+        return f"{row['collective']} on the given links, {_number(row['nranks'], 'rank')}; predicted times in us"
+    return f"{_place(row)}; predicted times in us, GB/s = 10^9 B/s"
 
 
 def _simulate_heading(members: Sequence[Flat]) -> str:
@@ -227,7 +242,28 @@ def _compare_closing(members: Sequence[Flat]) -> list[str]:
 
 
 def _fit_closing(members: Sequence[Flat]) -> list[str]:
-    return []
+    """Say where the curve breaks and why, and how far off it is where it was not fitted."""
+    ordered = sorted(members, key=lambda row: row["segment"])
+    return [
+        f"break between {format_size(low['message_high_nbytes'])} and {format_size(high['message_low_nbytes'])}: "
+        f"probably {high['cause']}"
+        for low, high in pairwise(ordered)
+        if high["cause"]
+    ]
+
+
+def _predict_closing(members: Sequence[Flat]) -> list[str]:
+    ordered = sorted((row for row in members if row["best"]), key=lambda row: row["nbytes"])
+    ranges = dict.fromkeys((row["algorithm"], row["wins_from_nbytes"], row["wins_to_nbytes"]) for row in ordered)
+    words = [
+        f"{name} at {rough_size(low)}" if low == high else f"{name} from {rough_size(low)} to {rough_size(high)}"
+        for name, low, high in ranges
+    ]
+    return [f"fastest: {', '.join(words)}"] if words else []
+
+
+def _off(mape: float | None, worst: float | None) -> str:
+    return "-" if mape is None or worst is None else f"{mape:.1%} ({worst:.0%})"
 
 
 def _reasons(members: Sequence[Flat]) -> list[str]:
@@ -281,10 +317,16 @@ _NOTES = {
         "corrected for all cells, and between runs one over launches; same: within the threshold of 1"
     ],
     "fit": [
-        "basis link: alpha is the cost of one round and beta of one byte on the schedule's critical path, at any N; "
-        "beta includes the additions",
-        "basis call: the schedule is not known, or depends on size or nodes; alpha and beta are those of a whole call "
-        "at that N, by vector size",
+        "link: alpha is the cost of a message and beta of a byte on every schedule's critical path, at any N; gamma is "
+        "that of an added byte, - where it is inside beta",
+        "call: the schedule is not known, or depends on size or nodes; alpha and beta are those of a whole call at "
+        "that N, by vector size",
+        "mape: mean (worst) error of the points in the segment; left-out N, left-out size: of what was predicted "
+        "without them",
+    ],
+    "predict": [
+        "best: the fastest of those that need no switch that adds; interval: 95 %, of the fit and of the scatter of "
+        "the points about it",
     ],
     "simulate": [
         "closed, over: the closed form, for links that are all alike and ranks that start together, and how far above "
@@ -337,6 +379,8 @@ def _verdict_of_check(row: Flat) -> str:
 
 def _bandwidth_bounds(row: Flat) -> str:
     low, high = row["beta_low_s_per_byte"], row["beta_high_s_per_byte"]
+    if low is None or high is None:
+        return "-"
     slowest = _digits(1 / high / 1e9) if high else "inf"
     return f"[{slowest}, {_digits(1 / low / 1e9) if low else 'inf'}]"
 
@@ -365,16 +409,25 @@ _COMPARE: Columns = {
 }
 
 _FIT: Columns = {
-    "algorithm": lambda row: str(row["algorithm"]),
-    "N": lambda row: str(row["nranks"]),
+    "message": lambda row: f"{_sent(row['message_low_nbytes'])} to {_sent(row['message_high_nbytes'])}",
     "alpha": lambda row: _microseconds(row["alpha_s"]),
-    "95% of alpha": lambda row: _bounds(row["alpha_low_s"], row["alpha_high_s"], _microseconds),
+    "95%": lambda row: _bounds(row["alpha_low_s"], row["alpha_high_s"], _microseconds),
     "1/beta": lambda row: _digits(row["bandwidth_gb_per_s"]),
-    "95% of 1/beta": _bandwidth_bounds,
-    "mape": lambda row: f"{row['mape']:.1%}",
-    "worst": lambda row: f"{row['worst']:.1%}",
+    "95% ": _bandwidth_bounds,
+    "1/gamma": lambda row: _digits(row["reduction_gb_per_s"]),
+    "mape": lambda row: _off(row["mape"], row["worst"]),
+    "left-out N": lambda row: _off(row["heldout_ranks_mape"], row["heldout_ranks_worst"]),
+    "left-out size": lambda row: _off(row["heldout_sizes_mape"], row["heldout_sizes_worst"]),
     "points": lambda row: str(row["points"]),
-    "basis": lambda row: str(row["basis"]),
+}
+
+_PREDICT: Columns = {
+    "size": lambda row: format_size(row["nbytes"]),
+    "algorithm": lambda row: str(row["algorithm"]),
+    "time(us)": lambda row: _microseconds(row["predicted_s"]),
+    "95% interval": lambda row: _bounds(row["low_s"], row["high_s"], _microseconds),
+    "algbw": lambda row: _digits(row["algbw_gb_per_s"]),
+    "best": lambda row: "*" if row["best"] else "",
 }
 
 _SIMULATE: Columns = {
@@ -418,9 +471,9 @@ _BLOCKS: dict[
         _compare_closing,
     ),
     "fit": (
-        ("collective", "op", "dtype", "device", "in_place"),
+        ("basis", "collective", "algorithm", "op", "dtype", "device", "in_place", "nranks"),
         _fit_heading,
-        ("algorithm",),
+        ("segment",),
         _FIT,
         _fit_closing,
     ),
@@ -430,5 +483,12 @@ _BLOCKS: dict[
         ("nbytes", "algorithm"),
         _SIMULATE,
         _simulate_closing,
+    ),
+    "predict": (
+        ("collective", "op", "dtype", "device", "in_place", "nranks"),
+        _predict_heading,
+        ("nbytes", "algorithm"),
+        _PREDICT,
+        _predict_closing,
     ),
 }

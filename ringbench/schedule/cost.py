@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import accumulate
+from typing import Any
 
 from ringbench.schedule.blocks import block_sizes
 from ringbench.schedule.registry import Algorithm
@@ -34,15 +37,34 @@ class Cost:
         return max(self.sent)
 
 
-class _Clock(Observer):
-    """Keep for every rank the longest chain that ends there, in three units at once: rounds, elements, reductions."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """Hold one critical path of a schedule, in units of the whole vector.
 
-    def __init__(self, nranks: int, sizes: Sequence[int], ntemp: int) -> None:
+    ``messages`` has the length of each message that must wait for the one before it, and how many are so long;
+    ``reduced`` is what is added on the way.
+    """
+
+    messages: tuple[tuple[Fraction, int], ...]
+    reduced: Fraction
+
+    @property
+    def rounds(self) -> int:
+        """Return how many messages the path has."""
+        return sum(number for _, number in self.messages)
+
+    @property
+    def sent(self) -> Fraction:
+        """Return what they carry together."""
+        return sum((length * number for length, number in self.messages), Fraction(0))
+
+
+class _Lengths(Observer):
+    """Know how many elements the spans of a schedule have."""
+
+    def __init__(self, sizes: Sequence[int], ntemp: int) -> None:
         self.sizes, self.ntemp = sizes, ntemp
         self.offsets = [0, *accumulate(sizes)]
-        self.now = [(0, 0, 0)] * nranks
-        self.later = [(0, 0, 0)] * nranks
-        self.sent, self.reduced = [0] * nranks, [0] * nranks
 
     def elements(self, spans: Spans) -> int:
         nblocks = len(self.sizes)
@@ -53,6 +75,16 @@ class _Clock(Observer):
             else:
                 total += sum(self.offsets[end] - self.offsets[first] for first, end in ranges(span, nblocks))
         return total
+
+
+class _Clock(_Lengths):
+    """Keep for every rank the longest chain that ends there, in three units at once: rounds, elements, reductions."""
+
+    def __init__(self, nranks: int, sizes: Sequence[int], ntemp: int) -> None:
+        super().__init__(sizes, ntemp)
+        self.now = [(0, 0, 0)] * nranks
+        self.later = [(0, 0, 0)] * nranks
+        self.sent, self.reduced = [0] * nranks, [0] * nranks
 
     def message(self, sender: int, send_round: int, sent: Step, receiver: int, recv_round: int, received: Step) -> None:
         size = self.elements(sent.send)
@@ -79,6 +111,109 @@ class _Clock(Observer):
 
 def _latest(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
     return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
+
+
+#: Elements moved, messages, elements reduced; and the messages' lengths, the last one first.
+_Chain = tuple[int, int, int, Any]
+
+
+class _Trail(_Lengths):
+    """Keep for every rank the one chain that moves most (of equals the one with most messages, then additions)."""
+
+    def __init__(self, nranks: int, sizes: Sequence[int], ntemp: int) -> None:
+        super().__init__(sizes, ntemp)
+        self.now: list[_Chain] = [(0, 0, 0, None)] * nranks
+        self.later: list[_Chain] = [(0, 0, 0, None)] * nranks
+
+    def message(self, sender: int, send_round: int, sent: Step, receiver: int, recv_round: int, received: Step) -> None:
+        size = self.elements(sent.send)
+        moved, rounds, reduced, before = max(self.now[sender], self.now[receiver], key=_weight)
+        arrival = (moved + size, rounds + 1, reduced, (size, before))
+        for rank in (sender, receiver):
+            self.later[rank] = max(self.later[rank], arrival, key=_weight)
+
+    def finish(self, rank: int, round: int, step: Step) -> None:
+        self.now[rank] = max(self.now[rank], self.later[rank], key=_weight)
+        if step.combine and step.source is not None:
+            self.reduce(rank, self.elements(step.recv))
+
+    def local(self, rank: int, round: int, action: Local) -> None:
+        if action.action == "combine":
+            self.reduce(rank, self.elements(action.dest))
+
+    def reduce(self, rank: int, size: int) -> None:
+        moved, rounds, reduced, before = self.now[rank]
+        self.now[rank] = (moved, rounds, reduced + size, before)
+
+
+def _weight(chain: _Chain) -> tuple[int, int, int]:
+    return chain[:3]
+
+
+#: Playing more messages than this takes seconds.
+MOST_PLAYED = 100_000
+
+
+@cache
+def critical_path(algorithm: Algorithm, nranks: int) -> Path:
+    """Return the messages of the critical path of a vector that all blocks divide, and what is added on it.
+
+    Schedules of very many messages are not played: where some rank takes part in as many rounds as the closed form
+    says, what that rank does is the path. Raises ValueError where none does, and where the schedule cannot end.
+    """
+    nblocks = algorithm.blocks(nranks)
+    asked = sorted({0, 1, 2, nranks // 2, nranks - 1} & set(range(nranks)))
+    if nranks * max(len(algorithm.operations(rank, nranks)) for rank in asked) <= MOST_PLAYED:
+        trail = _Trail(nranks, [1] * nblocks, algorithm.temp(nranks))
+        if play([algorithm.operations(rank, nranks) for rank in range(nranks)], trail):
+            raise ValueError(f"{algorithm.title}, {nranks} ranks: never ends")
+        _, _, reduced, chain = max(trail.now, key=_weight)
+        found = Counter[int]()
+        while chain is not None:
+            found[chain[0]] += 1
+            chain = chain[1]
+        messages = tuple((Fraction(length, nblocks), number) for length, number in sorted(found.items()))
+        return Path(messages=messages, reduced=Fraction(reduced, nblocks))
+    paths = [_own_path(algorithm, rank, nranks) for rank in asked]
+    path = max(paths, key=lambda path: (path.sent, path.rounds, path.reduced))
+    if path.rounds != algorithm.rounds(nranks):
+        raise ValueError(f"{algorithm.title}, {nranks} ranks: too many messages to find the critical path")
+    return path
+
+
+def own_steps(algorithm: Algorithm, rank: int, nranks: int) -> list[tuple[tuple[int, ...], Fraction, Fraction]]:
+    """Return what one rank does, in order: its peers, the longer message and what is added, in units of the vector.
+
+    What it does alone has no peers. All blocks are taken to be equal.
+    """
+    nblocks = algorithm.blocks(nranks)
+    reader = _Lengths([1] * nblocks, algorithm.temp(nranks))
+    found = []
+    for operation in algorithm.operations(rank, nranks):
+        peers, length, reduced = [], 0, 0
+        if isinstance(operation, Step):
+            if operation.dest is not None:
+                peers.append(operation.dest)
+                length = reader.elements(operation.send)
+            if operation.source is not None:
+                peers.append(operation.source)
+                arriving = reader.elements(operation.recv)
+                length, reduced = max(length, arriving), arriving if operation.combine else 0
+        elif operation.action == "combine":
+            reduced = reader.elements(operation.dest)
+        found.append((tuple(peers), Fraction(length, nblocks), Fraction(reduced, nblocks)))
+    return found
+
+
+def _own_path(algorithm: Algorithm, rank: int, nranks: int) -> Path:
+    """Return what one rank does as a path."""
+    messages, reduced = Counter[Fraction](), Fraction(0)
+    for peers, length, added in own_steps(algorithm, rank, nranks):
+        messages[length] += bool(peers)
+        reduced += added
+    return Path(
+        messages=tuple((length, number) for length, number in sorted(messages.items()) if number), reduced=reduced
+    )
 
 
 def check_formulas(algorithm: Algorithm, nranks: int) -> None:

@@ -76,8 +76,18 @@ def test_a_sweep_as_a_job(mpi: Mpi, tmp_path: Path, launcher: str) -> None:
     assert [job["nranks"] for job in done.jobs] == [1, 2, 4], str(found)
     assert done.jobs[-1]["hosts"] == ["node0", "node0", "node1", "node1"]
     assert not any(row.wrong for row in done.rows)
+    how = done.provenance["launcher"]
+    assert how["flavour"] == ("slurm" if launcher == "srun" else mpi.flavour)
+    assert any(word.startswith("--mpi=") for word in how["arguments"]) == (launcher == "srun")
     facts = done.provenance["slurm"]
     assert (facts["SLURM_JOB_NUM_NODES"], facts["SLURM_NTASKS"], facts["SLURM_JOB_NODELIST"]) == ("2", "4", "node[0-1]")
+
+
+def test_doctor_says_in_an_allocation_whether_srun_will_do(mpi: Mpi, tmp_path: Path) -> None:
+    found = slurm(mpi, tmp_path, "salloc --quiet --nodes=2 ringbench doctor || true")
+    lines = [line for line in found.stdout.splitlines() if " srun " in f" {line} "]
+    wanted = {"openmpi": "srun --mpi=pmix starts Open MPI", "mpich": "srun --mpi=pmi2 starts MPICH"}[mpi.flavour]
+    assert any(wanted in line or "this Slurm has no pmix" in line for line in lines), str(found)
 
 
 @pytest.mark.parametrize("words", [[], ["--mpirun", "srun"]])

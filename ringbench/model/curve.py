@@ -1,0 +1,272 @@
+"""The step curve: the time of one message against its length, in segments chosen by an information criterion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise, product
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbench.model.points import Messages, Point
+
+Array = NDArray[np.float64]
+
+#: Every segment has so many message lengths, and points, at least.
+FEWEST = 3
+
+MOST_SEGMENTS = 3
+
+#: Relative errors below it are no reason for another segment: no model of a machine is truer than that.
+FLOOR = 0.02
+
+#: Places at which a curve may break; where there are more lengths, neighbours are looked at together.
+MOST_PLACES = 24
+
+Reduction = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Say where a curve breaks [B] and whether it jumps there (a protocol changes) or bends (a cache is full).
+
+    ``reductions`` are those whose cost is told apart from that of the messages.
+    """
+
+    breaks: tuple[float, ...] = ()
+    jumps: tuple[bool, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
+
+    @property
+    def segments(self) -> int:
+        """Return the number of segments."""
+        return len(self.breaks) + 1
+
+    @property
+    def lines(self) -> int:
+        """Return the number of latencies to be found: a segment after a bend has none of its own."""
+        return 1 + sum(self.jumps)
+
+    @property
+    def unknowns(self) -> int:
+        """Return the number of unknowns of the linear problem: latencies, then slopes, then costs of additions."""
+        return self.lines + self.segments + len(self.reductions)
+
+    def segment(self, nbytes: float) -> int:
+        """Return the number of the segment in which a message of this length lies."""
+        return int(np.searchsorted(self.breaks, nbytes, side="left"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Hold t(m) = alpha + m beta for each segment, and gamma for each reduction, all at or above 0, in s and s/B."""
+
+    shape: Shape
+    alphas: tuple[float, ...]
+    betas: tuple[float, ...]
+    gammas: tuple[float, ...] = ()
+
+    def step(self, nbytes: float) -> float:
+        """Return the time of one message."""
+        at = self.shape.segment(nbytes)
+        return self.alphas[at] + self.betas[at] * nbytes
+
+    def gamma(self, reduction: Reduction) -> float | None:
+        """Return the cost of an added byte, None where it is not told apart."""
+        return dict(zip(self.shape.reductions, self.gammas, strict=True)).get(reduction)
+
+    def time(self, messages: Messages, reduced: float = 0.0, reduction: Reduction | None = None) -> float:
+        """Return the time of messages one after the other, and of the additions between them."""
+        gamma = self.gamma(reduction) if reduction else None
+        return sum(number * self.step(length) for length, number in messages) + reduced * (gamma or 0.0)
+
+
+def curve_from(shape: Shape, unknowns: Array) -> Curve:
+    """Return the curve that a solution of the linear problem stands for."""
+    alphas, betas, gammas = (tuple(map(float, line[0])) for line in parameters(shape, unknowns[None]))
+    return Curve(shape=shape, alphas=alphas, betas=betas, gammas=gammas)
+
+
+def parameters(shape: Shape, unknowns: Array) -> tuple[Array, Array, Array]:
+    """Return alpha and beta of every segment and every gamma, for each line of unknowns."""
+    lines, betas, gammas = np.split(unknowns, [shape.lines, shape.lines + shape.segments], axis=1)
+    alphas = [lines[:, 0]]
+    for at, (place, jump) in enumerate(zip(shape.breaks, shape.jumps, strict=True)):
+        bent = alphas[-1] + (betas[:, at] - betas[:, at + 1]) * place
+        alphas.append(lines[:, sum(shape.jumps[: at + 1])] if jump else bent)
+    return np.stack(alphas, axis=1), betas, gammas
+
+
+def solve(columns: Array, times: Array) -> tuple[Array, float]:
+    """Return the unknowns >= 0 with the least sum of squared relative errors, and that sum.
+
+    Relative, because times span many decades: absolute errors would let the largest size alone decide everything.
+    """
+    from scipy.optimize import nnls
+
+    relative = columns / times[:, None]
+    scale = np.linalg.norm(relative, axis=0)
+    scale[scale == 0] = 1.0
+    found, residual = nnls(relative / scale, np.ones(len(times)))
+    return found / scale, float(residual) ** 2
+
+
+class Search:
+    """Look for the curve that explains points best, or explains some of them: what they share is prepared once."""
+
+    def __init__(self, points: Sequence[Point], reductions: Iterable[Reduction] = ()) -> None:
+        self.times = np.array([point.time_s for point in points])
+        self.reductions = tuple(reductions)
+        self.lengths = sorted({length for point in points for length, _ in point.messages})
+        where = {length: at for at, length in enumerate(self.lengths)}
+        self.has = np.zeros((len(points), len(self.lengths)), dtype=bool)
+        for line, point in zip(self.has, points, strict=True):
+            line[[where[length] for length, _ in point.messages]] = True
+        self.shapes, self.edges = self._shapes()
+        self.sums = _Sums(points, sorted({place for shape in self.shapes for place in shape.breaks}), self.reductions)
+        self.parts = [self.sums.combination(shape) for shape in self.shapes]
+        self.penalties = np.array([shape.unknowns + len(shape.breaks) for shape in self.shapes], dtype=np.float64)
+        # What all shapes with as many unknowns, or segments, have in common is computed for all of them at once.
+        sizes = np.array([shape.unknowns for shape in self.shapes])
+        self.alike = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+        self.stacks = [np.stack([self.parts[at] for at in members]) for members in self.alike]
+        broken = [edges for edges in self.edges if len(edges) > 2]
+        spans = sorted({span for edges in broken for span in pairwise(edges)})
+        number = {span: at for at, span in enumerate(spans)}
+        self.spans = np.array(spans, dtype=np.intp).reshape(-1, 2)
+        # A single line has no spans to look at: the last column is always long enough.
+        self.segments = np.full((len(self.shapes), MOST_SEGMENTS), len(spans))
+        for line, edges in zip(self.segments, self.edges, strict=True):
+            if len(edges) > 2:
+                line[: len(edges) - 1] = [number[span] for span in pairwise(edges)]
+
+    def best(self, chosen: NDArray[np.bool_] | None = None) -> tuple[Curve, float]:
+        """Return the curve with the least Bayesian information criterion, and that criterion.
+
+        One to three segments; each break is a jump, with a latency of its own behind it, or a bend, and counts as an
+        unknown. With n points, k unknowns and relative errors e: n ln(2 %^2 + mean e^2) + k ln n (Schwarz 1978); with
+        no more than two points for an unknown also 2 k (k + 1) / (n - k - 1) (Hurvich and Tsai 1989).
+        """
+        chosen = np.ones(len(self.times), dtype=bool) if chosen is None else chosen
+        times, columns = self.times[chosen], self.sums.columns[chosen]
+        bounds = self._bounds(columns / times[:, None])
+        allowed = self._allowed(self.has[chosen])
+        best: tuple[float, Curve] | None = None
+        for at in np.argsort(bounds, kind="stable"):
+            if best is not None and bounds[at] >= best[0]:
+                break  # where unknowns may be negative the criterion is never worse
+            if allowed[at]:
+                unknowns, residual = solve(columns @ self.parts[at], times)
+                curve = curve_from(self.shapes[at], unknowns)
+                score = float(_criterion(np.array(residual), len(times), self.penalties[at]))
+                if min(curve.alphas) >= 0 and (best is None or score < best[0]):
+                    best = score, curve
+        assert best is not None  # a single line is always allowed
+        return best[1], best[0]
+
+    def columns(self, shape: Shape) -> Array:
+        """Return what each unknown of one of the shapes contributes to the time of each point, a line for each."""
+        found: Array = self.sums.columns @ self.parts[self.shapes.index(shape)]
+        return found
+
+    def _shapes(self) -> tuple[list[Shape], list[list[int]]]:
+        """Return all shapes whose segments have enough lengths, and between which lengths they break."""
+        lengths = self.lengths
+        places = [at for at in range(FEWEST, len(lengths) - FEWEST + 1) if lengths[at] > 1.02 * lengths[at - 1]]
+        if len(places) > MOST_PLACES:
+            places = [places[round(at)] for at in np.linspace(0, len(places) - 1, MOST_PLACES)]
+        shapes, cuts = [], []
+        for number in range(MOST_SEGMENTS):
+            for chosen in combinations(places, number):
+                edges = [0, *chosen, len(lengths)]
+                if number and min(end - first for first, end in pairwise(edges)) < FEWEST:
+                    continue
+                for jumps in product((True, False), repeat=number):
+                    # A jump lies between two lengths, a bend as likely at one.
+                    middles = [sqrt(lengths[at - 1] * lengths[at]) for at in chosen]
+                    breaks = tuple(
+                        middle if jump else lengths[at - 1]
+                        for middle, jump, at in zip(middles, jumps, chosen, strict=True)
+                    )
+                    shapes.append(Shape(breaks=breaks, jumps=jumps, reductions=self.reductions))
+                    cuts.append(edges)
+        return shapes, cuts
+
+    def _allowed(self, has: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Say which shapes leave every segment three lengths and three points; a single line always does."""
+        before = np.concatenate([np.zeros((len(has), 1), dtype=np.intp), np.cumsum(has, axis=1)], axis=1)
+        seen = np.concatenate([[0], np.cumsum(has.any(axis=0))])
+        first, end = self.spans.T
+        fewer = np.minimum((before[:, end] > before[:, first]).sum(axis=0), seen[end] - seen[first])
+        enough = np.append(fewer >= FEWEST, True)
+        found: NDArray[np.bool_] = enough[self.segments].all(axis=1)
+        return found
+
+    def _bounds(self, relative: Array) -> Array:
+        """Return for each shape what its criterion would be if unknowns might be negative."""
+        points = len(relative)
+        scale = np.linalg.norm(relative, axis=0)
+        scale[scale == 0] = 1.0
+        relative = relative / scale
+        squares, straight = relative.T @ relative, relative.sum(axis=0)
+        residuals = np.empty(len(self.shapes))
+        for members, stack in zip(self.alike, self.stacks, strict=True):
+            parts = stack * scale[:, None]
+            left, right = parts.transpose(0, 2, 1) @ (squares @ parts), straight @ parts
+            norm = np.sqrt(np.maximum(np.diagonal(left, axis1=1, axis2=2), 1e-300))
+            left, right = left / norm[:, :, None] / norm[:, None, :], right / norm
+            left += 1e-11 * np.eye(left.shape[1])  # of unknowns that nothing tells apart any will do
+            explained = (right * np.linalg.solve(left, right[:, :, None])[:, :, 0]).sum(axis=1)
+            residuals[members] = points - explained
+        # A little below, for what that and rounding do to sums of squares.
+        return _criterion(np.maximum(residuals, 0.0), points, self.penalties) - 1e-3
+
+
+def _criterion(residual: Array, points: int, penalty: Array) -> Array:
+    few = 2 * penalty * (penalty + 1) / np.maximum(points - penalty - 1, 0.1)
+    found: Array = points * np.log(FLOOR**2 + residual / points) + penalty * np.log(points)
+    return found + np.where(points <= 2 * penalty, few, 0.0)
+
+
+class _Sums:
+    """Hold what all shapes with breaks at some places are put together from.
+
+    ``columns`` has for each point the number and the bytes of its messages in each interval between neighbouring
+    places, then what it adds for each reduction.
+    """
+
+    def __init__(self, points: Sequence[Point], places: Sequence[float], reductions: tuple[Reduction, ...]) -> None:
+        self.places = list(places)
+        self.cells = len(self.places) + 1
+        self.columns = np.zeros((len(points), 2 * self.cells + len(reductions)))
+        for line, point in zip(self.columns, points, strict=True):
+            for length, number in point.messages:
+                at = int(np.searchsorted(self.places, length, side="left"))
+                line[at] += number
+                line[self.cells + at] += number * length
+            if point.reduction in reductions:
+                line[2 * self.cells + reductions.index(point.reduction)] = point.reduced
+
+    def combination(self, shape: Shape) -> Array:
+        """Return which multiples of the columns make up the unknowns of a shape.
+
+        After a bend a message pays the earlier slope up to the bend and its own beyond, so the line goes on.
+        """
+        found = np.zeros((self.columns.shape[1], shape.unknowns))
+        edges = [0, *(self.places.index(place) + 1 for place in shape.breaks), self.cells]
+        first = line = 0
+        for at in range(shape.segments):
+            if at and shape.jumps[at - 1]:
+                first, line = at, line + 1
+            numbers, nbytes = slice(edges[at], edges[at + 1]), slice(self.cells + edges[at], self.cells + edges[at + 1])
+            found[numbers, line] = 1.0
+            starts = [0.0 if earlier == first else shape.breaks[earlier - 1] for earlier in range(first, at + 1)]
+            for earlier in range(first, at):
+                found[numbers, shape.lines + earlier] = shape.breaks[earlier] - starts[earlier - first]
+            found[nbytes, shape.lines + at] = 1.0
+            found[numbers, shape.lines + at] = -starts[-1]
+        for at in range(len(shape.reductions)):
+            found[2 * self.cells + at, shape.lines + shape.segments + at] = 1.0
+        return found

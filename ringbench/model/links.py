@@ -1,0 +1,145 @@
+"""Predict times from what links are said to cost: one kind of link, or one inside nodes and one between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ringbench.model.network import Link
+from ringbench.model.points import messages_of, schedule_of
+from ringbench.model.predict import (
+    IN_NETWORK,
+    MODEL_ALONE,
+    Candidate,
+    Prediction,
+    Time,
+    blank,
+    check_ranks,
+    filled,
+    unbounded,
+)
+from ringbench.schedule.cost import own_steps
+from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
+
+HIERARCHICAL = "hierarchical"
+
+
+def predict_links(
+    inner: Link,
+    ranks: Sequence[int],
+    sizes: Sequence[int],
+    *,
+    gamma_s_per_byte: float = 0.0,
+    outer: Link | None = None,
+    ranks_per_node: int | None = None,
+    collective: str = "allreduce",
+    names: Sequence[str] | None = None,
+) -> tuple[list[Prediction], list[str]]:
+    """Return what links of such costs would give, and lines on what cannot be predicted.
+
+    With ``outer`` and ``ranks_per_node`` messages between nodes of that many ranks pass the outer link, of which each
+    rank has one of its own; a round takes as long as its slowest message. ``hierarchical`` is then predicted too: its
+    phases one after the other, and as the least, if they overlap, the longest of them. Raises ValueError for rank
+    counts that no whole number of nodes has.
+    """
+    check_ranks(ranks)
+    notes: dict[str, None] = {}
+    cells: dict[tuple[Any, ...], list[Candidate]] = {}
+    chosen = names or sorted(one.name for one in algorithms(collective) if schedule_of(collective, one.name))
+    if outer is not None and names is None and collective == "allreduce":
+        chosen = [*chosen, HIERARCHICAL]
+    for nranks in ranks:
+        nodes = 1
+        if outer is not None and ranks_per_node is not None and nranks > ranks_per_node:
+            nodes, rest = divmod(nranks, ranks_per_node)
+            if rest:
+                raise ValueError(f"{nranks} ranks: no whole number of nodes of {ranks_per_node}")
+        members = []
+        base = blank(collective=collective, nranks=nranks, basis="given", op="sum", dtype="any", device="given link")
+        for name in chosen:
+            try:
+                time = _given(name, base, inner, outer, nodes, gamma_s_per_byte)
+            except ValueError as error:
+                algorithm_named(collective, name)
+                notes[str(error)] = None
+                continue
+            least = partial(_phases, inner, outer or inner, gamma_s_per_byte, nranks, nodes)
+            overlap = name == HIERARCHICAL and nodes > 1
+            bounds = (lambda nbytes, least=least: (max(least(nbytes)), sum(least(nbytes)))) if overlap else unbounded
+            members.append(
+                Candidate(base=replace(base, algorithm=name), time=time, bounds=bounds, warn=lambda nbytes: ())
+            )
+        if collective == "allreduce" and names is None:
+            members.append(
+                Candidate(
+                    base=replace(base, algorithm=IN_NETWORK),
+                    time=(outer if outer is not None and nodes > 1 else inner).step,
+                    bounds=unbounded,
+                    warn=lambda nbytes: (MODEL_ALONE,),
+                )
+            )
+        cells[collective, nranks] = members
+    if not any(cells.values()):
+        raise ValueError(f"nothing to predict: {'; '.join(notes)}")
+    return filled(cells, sizes), list(notes)
+
+
+def _given(name: str, base: Prediction, inner: Link, outer: Link | None, nodes: int, gamma: float) -> Time:
+    """Return the time of an algorithm on links with known costs."""
+    collective, nranks = base.collective, base.nranks
+    if name == HIERARCHICAL and outer is not None:
+        return lambda nbytes: sum(_phases(inner, outer, gamma, nranks, nodes, nbytes))
+    algorithm = schedule_of(collective, name)
+    if algorithm is None:
+        raise ValueError(f"{collective} {name}: its messages depend on chunks or nodes, or it has no schedule here")
+    if outer is None or nodes == 1:
+        messages_of(algorithm, nranks, 1)
+
+        def time(nbytes: int) -> float:
+            messages, reduced = messages_of(algorithm, nranks, nbytes)
+            return sum(number * inner.step(length) for length, number in messages) + gamma * reduced
+
+        return time
+    return _two_level(algorithm, nranks, nranks // nodes, inner, outer, gamma)
+
+
+def _two_level(algorithm: Algorithm, nranks: int, size: int, inner: Link, outer: Link, gamma: float) -> Time:
+    """Return the time of a flat schedule whose ranks fill node after node: that of the rank for which it is longest."""
+    looked_at = sorted({0, 1, 2, size - 1, size, nranks // 2, nranks - 1})
+    paths = [own_steps(algorithm, rank, nranks) for rank in looked_at]
+    whole = [
+        (rank, path)
+        for rank, path in zip(looked_at, paths, strict=True)
+        if sum(bool(peers) for peers, _, _ in path) == algorithm.rounds(nranks)
+    ]
+    if not whole:
+        raise ValueError(f"{algorithm.title} on {nranks} ranks: no rank takes part in every round")
+
+    def time(nbytes: int) -> float:
+        totals = []
+        for rank, path in whole:
+            total = 0.0
+            for peers, length, reduced in path:
+                if peers:
+                    links = [inner if peer // size == rank // size else outer for peer in peers]
+                    total += max(link.step(float(length * nbytes)) for link in links)
+                total += gamma * float(reduced * nbytes)
+            totals.append(total)
+        return max(totals)
+
+    return time
+
+
+def _phases(inner: Link, outer: Link, gamma: float, nranks: int, nodes: int, nbytes: int) -> tuple[float, ...]:
+    """Return the times of the phases of ``hierarchical``: reduce-scatter, allreduce between nodes, allgather; rings."""
+    size = nranks // nodes
+
+    def ring(link: Link, ranks: int, vector: float, adds: bool) -> float:
+        block = vector / ranks
+        return (ranks - 1) * (link.step(block) + (gamma * block if adds else 0.0))
+
+    shard = nbytes / size
+    across = ring(outer, nodes, shard, True) + ring(outer, nodes, shard, False)
+    return ring(inner, size, nbytes, True), across, ring(inner, size, nbytes, False)
