@@ -95,7 +95,10 @@ def _slow_link(text: str) -> tuple[int, int, float]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parse arguments; say errors once for a whole MPI job."""
+    """Parse arguments, none of them abbreviated; say errors once for a whole MPI job."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")

@@ -238,6 +238,25 @@ def test_what_is_known_of_a_link_is_enough_to_predict(capsys: pytest.CaptureFixt
     assert times["in_network"] < times["ring"]
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sizes", "0,8"], "size 0: no bytes take no time to predict"),
+        (["--sizes", "8", "--collective", "foo"], "unknown collective 'foo'"),
+        (["--sizes", "8", "--assume", "ring"], "--assume and --include-oversubscribed are for a run"),
+    ],
+)
+def test_what_cannot_be_predicted_of_links(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "--alpha", "2us", "--beta", "50GB/s", "--ranks", "8", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_only_the_algorithms_that_were_named_are_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--ranks", "2", "--sizes", "1KiB", "--algorithms", "ring", "--format", "json"]
+    assert main(["predict", written("r"), *words]) == 0
+    assert {one["algorithm"] for one in parsed(capsys.readouterr().out)} == {"ring"}
+
+
 def test_a_run_predicts_what_it_did_not_measure(capsys: pytest.CaptureFixture[str]) -> None:
     written("r")
     assert main(["predict", "r", "--ranks", "2,4,64", "--sizes", "1KiB,64KiB", "--format", "json"]) == 0

@@ -124,3 +124,15 @@ def test_a_job_is_submitted(
     assert said.out == "--parsable\n"
     assert said.err == ("ringbench: refused\n" if status else "")
     assert (tmp_path / "got").read_text() == text
+
+
+def test_the_inside_of_a_lab_is_never_run_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    """It would take every process around for one of the lab's."""
+    for words in (["--inside", "0"], ["--in", "0"]):
+        assert main(["lab", *words, "--", "true"]) == 2
+        assert "ringbench: " in capsys.readouterr().err
+
+
+def test_options_are_not_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--rank", "2"]) == 2
+    assert "--rank" in capsys.readouterr().err

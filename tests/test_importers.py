@@ -312,6 +312,32 @@ def rccl_json() -> str:
     return "[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n"
 
 
+def test_nccl_json_without_a_program_says_which_collective_is_missing(tmp_path: Path) -> None:
+    text = json.dumps({**json.loads(nccl_json()), "args": []})
+    with pytest.raises(ValueError, match="nccl-tests"):
+        imported(tmp_path, text)
+
+
+def test_what_json_escapes_never_reaches_a_terminal(tmp_path: Path) -> None:
+    report = json.loads(nccl_json())
+    (result, *_), escape = report["results"], "\x1b[31mred"
+    for text in (
+        json.dumps({**report, "results": [{**result, "type": escape}, result]}),
+        json.dumps([*json.loads(rccl_json()), {**json.loads(rccl_json())[0], "name": escape}]),
+    ):
+        found = imported(tmp_path, text)
+        assert all(line.isascii() and line.isprintable() for report in found.reports for line in report.lines())
+
+
+def test_two_algorithms_of_a_file_are_no_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"allreduce,{name},4,1024,{us + i}e-6" for name, us in (("ring", 20), ("mpi", 40)) for i in range(8)]
+    assert command(tmp_path, "collective,algorithm,nranks,nbytes,seconds\n" + "\n".join(lines) + "\n") == 0
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "log"), "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["launch_p_value"] is not None
+
+
 def test_rccl_json_is_a_list(tmp_path: Path) -> None:
     found = rows(tmp_path, rccl_json())
     assert [(row.samples_s, row.in_place, row.wrong) for row in found] == [

@@ -97,6 +97,7 @@ def test_scripts_are_read_by_bash(changes: dict[str, Any]) -> None:
         ({"partition": "a b"}, "partition 'a b'"),
         ({"account": "$(rm x)"}, "account"),
         ({"mpi_type": ""}, "mpi type ''"),
+        ({"mpi_type": "pmix"}, "mpi type 'pmix': only the launcher srun takes one"),
         ({"setup": ("a\nb",)}, "one line each"),
     ],
 )
@@ -130,5 +131,5 @@ def test_times_as_slurm_writes_them() -> None:
 
 
 def test_how_long_a_job_takes() -> None:
-    assert estimated_seconds(300, 3, array=False) == 300 + 40 + 60
-    assert estimated_seconds(300, 3, array=True) == 300 + 20 + 60
+    assert estimated_seconds(300, 3) == 300 + 40 + 60
+    assert estimated_seconds(300, 1) == 300 + 20 + 60

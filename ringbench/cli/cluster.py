@@ -78,8 +78,8 @@ def slurm_command(arguments: argparse.Namespace) -> int:
 
     try:
         plan = read_plan(arguments.plan)
-        jobs = len(set(arguments.nodes)) * plan.launches
-        needed = estimated_seconds(plan.settings.time_budget_s, jobs, array=arguments.array)
+        jobs = plan.launches if arguments.array else len(set(arguments.nodes)) * plan.launches
+        needed = estimated_seconds(plan.settings.time_budget_s, jobs)
         names = ("plan", "nodes", "ntasks_per_node", "partition", "account", "gpus_per_node", "array", "launcher")
         given = {name: getattr(arguments, name) for name in (*names, "mpi_type")}
         text = job_script(JobScript(**given, time_s=arguments.time or needed, setup=tuple(arguments.setup or ())))

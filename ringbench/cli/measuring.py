@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import sys
 import time
 import traceback
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringbench.arguments import UsageError
 from ringbench.cli.showing import print_table, show_sweep
-from ringbench.cli.talk import Terminated, ending, heed_signals, raise_terminated, say, words_of, world
+from ringbench.cli.talk import Terminated, ending, heed_signals, say, words_of, world
 from ringbench.records.provenance import now, package_version, provenance
 from ringbench.records.row import Row
 from ringbench.records.run import Run, append, read_run, run_file
@@ -159,7 +158,7 @@ def start_ranks(words: Sequence[str], nranks: int, mpirun: Mpirun, extra: Sequen
 
     line = job_line(nranks, [sys.executable, *SAFE_PATH, "-m", "ringbench", *words], mpirun, os.environ, extra)
     env = job_environment(os.environ, flavour=mpirun.flavour, uid=os.getuid())
-    signal.signal(signal.SIGTERM, raise_terminated)
+    heed_signals()
     try:
         done = run_job(line, env=env, time_limit_s=limit_s)
     except Terminated:
@@ -167,6 +166,7 @@ def start_ranks(words: Sequence[str], nranks: int, mpirun: Mpirun, extra: Sequen
         return 1
     if done.timed_out:
         say(f"ringbench: {nranks} ranks: no end after {limit_s:g} s: {' '.join(line[: -len(words)])}")
+        return 1
     return done.returncode if done.returncode in (0, 2) else 1
 
 
@@ -390,7 +390,8 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         if file is not None:
             before = read_run(file)
             known = {row.key for row in before.rows if not row.missed}
-            alike = [row for row in before.rows if row.nranks == comm.Get_size()]
+            asked = (comm.Get_size(), settings.collective, settings.dtype, settings.device)
+            alike = [row for row in before.rows if (row.nranks, row.collective, row.dtype, row.device) == asked]
             seen = needs(alike, settings.precision, settings.max_samples)
             elsewhere = other_hosts(before.jobs, [rank["host"] for rank in ranks])
             if elsewhere is not None:

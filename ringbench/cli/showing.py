@@ -143,6 +143,8 @@ def predict_command(arguments: argparse.Namespace) -> int:
     given = [f"--{name.replace('_', '-')}" for name, value in bare.items() if value is not None]
     if arguments.runs and (given or arguments.collective):
         raise UsageError(f"{[*given, '--collective'][0]} goes without a run: a run's links are fitted")
+    if not arguments.runs and (arguments.assume is not None or arguments.include_oversubscribed):
+        raise UsageError("--assume and --include-oversubscribed are for a run that is fitted, and none is given")
     if arguments.runs:
         found, notes = predict_run(_fitted(arguments), arguments.ranks, arguments.sizes, arguments.algorithms)
     else:

@@ -163,7 +163,7 @@ def tasks_per_node(environ: Mapping[str, str]) -> int | None:
 
 
 def job_environment(environ: Mapping[str, str], *, flavour: str, uid: int) -> dict[str, str]:
-    """Return the environment for an MPI job started from here; ``flavour`` is ``openmpi`` or ``mpich``.
+    """Return the environment for an MPI job started from here; ``flavour`` is that of the launcher.
 
     Variables of an enclosing job are left out, settings of the user kept (``OMPI_MCA_*``, ``PRTE_MCA_*``,
     ``PMIX_MCA_*``, ``OMPI_ALLOW_*``, ``UCX_*``, ``MPIR_CVAR_*``, ``SLURM_*``). Unless set, math libraries get one

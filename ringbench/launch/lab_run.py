@@ -104,7 +104,13 @@ def run_lab(lab: Lab, inner: Callable[[int], Sequence[str]], environ: Mapping[st
             pass_fds=[reader],
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
         )
+    except BaseException:
+        os.close(writer)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
+    finally:
         os.close(reader)
+    try:
         end = None
         while process.poll() is None:
             # SIGCHLD may have come for a process of earlier: so never wait without a limit.
@@ -132,6 +138,8 @@ def run_inside(lab: Lab, command: Sequence[str], control: int, environ: Mapping[
     ``control`` is the pipe of the outer process: each byte is a signal for the command, and its end is the end of
     everything. Raises LabError where the lab cannot be set up or the command cannot be started.
     """
+    if os.getpid() != 1:  # its end is that of all processes around
+        raise LabError("the inside of a lab starts as process 1 of namespaces of its own, by `ringbench lab`")
     for number in _HANDED_ON:  # which no handler would do for others, but process 1 and its children differ
         signal.signal(number, lambda number, frame: None)
     os.set_inheritable(control, False)

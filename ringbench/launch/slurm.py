@@ -45,6 +45,8 @@ class JobScript:
             value = getattr(self, name)
             if value is not None and (not value or value != shlex.quote(value)):
                 raise ValueError(f"{name.replace('_', ' ')} {value!r}: must be one word without special characters")
+        if self.mpi_type is not None and self.launcher != "srun":
+            raise ValueError(f"mpi type {self.mpi_type!r}: only the launcher srun takes one")
         if any("\n" in line for line in self.setup):
             raise ValueError(f"setup {self.setup!r}: must be one line each")
 
@@ -54,9 +56,9 @@ class JobScript:
         return tuple(sorted({count * self.ntasks_per_node for count in self.nodes}))
 
 
-def estimated_seconds(time_budget_s: float, jobs: int, *, array: bool) -> float:
-    """Return how long a job takes: its budget, the start of each of its MPI jobs, and what is left for the signal."""
-    return time_budget_s + START_S * (2 if array else jobs + 1) + SIGNAL_S
+def estimated_seconds(time_budget_s: float, jobs: int) -> float:
+    """Return how long a job takes: its budget, the start of the check and of each MPI job, what the signal leaves."""
+    return time_budget_s + START_S * (jobs + 1) + SIGNAL_S
 
 
 def format_time(seconds: float) -> str:

@@ -17,6 +17,10 @@ NEAR = 1.1
 EAGER = 2**17
 
 
+#: What the names of limits contain that hold for messages between nodes; the others hold inside one.
+BETWEEN_NODES = ("tcp", "uct", "OFI")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Hold what a run knows of its machine: limits of the library and sizes of caches in bytes by name, the nodes."""
@@ -48,7 +52,8 @@ def cause_of(curve: Curve, at: int, lengths: Sequence[float], facts: Facts) -> s
     place = curve.shape.breaks[at - 1]
     low, high = next((one, other) for one, other in pairwise(lengths) if one <= place <= other)
     for name, nbytes in facts.eager_nbytes.items():
-        if low / NEAR <= nbytes <= high * NEAR:
+        between = any(word in name for word in BETWEEN_NODES)
+        if between == (facts.nodes > 1) and low / NEAR <= nbytes <= high * NEAR:
             return f"the eager limit ({name} is {format_size(nbytes)})"
     slower = curve.betas[at] > 1.1 * curve.betas[at - 1]
     dearer = curve.alphas[at] > curve.alphas[at - 1]

@@ -103,10 +103,10 @@ def compare_rows(
 def compare_runs(run1: Run, run2: Run, *, force: bool = False, threshold: float = THRESHOLD) -> list[Comparison]:
     """Compare ``run2`` with ``run1`` wherever both have rows of the same algorithm and cell; below 1 run2 is faster.
 
-    Raises ValueError listing what the runs do not share: schema, MPI library, thread level, order, sync, buffers, hosts
-    of the same rank counts, or every rank count, dtype, device or estimand. With ``force`` they are compared all the
-    same, across a field in which each run has one value, and every comparison carries the warning ``forced``. Raises
-    ValueError where no cell is shared. A verdict needs 4 launches of both.
+    Raises ValueError listing what the runs do not share: schema, MPI library, thread level, order, hosts of the same
+    rank counts, or every rank count, dtype, device, estimand or number of buffers. With ``force`` they are compared all
+    the same, across a field in which each run has one value, and every comparison carries the warning ``forced``.
+    Raises ValueError where no cell is shared. A verdict needs 4 launches of both.
     """
     unlike = _unlike(run1, run2)
     if unlike and not force:

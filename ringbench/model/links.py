@@ -16,12 +16,13 @@ from ringbench.model.predict import (
     Prediction,
     Time,
     blank,
-    check_ranks,
+    check_cells,
     filled,
     unbounded,
 )
 from ringbench.schedule.cost import own_steps
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
+from ringbench.schedule.semantics import collective_named
 
 HIERARCHICAL = "hierarchical"
 
@@ -44,7 +45,8 @@ def predict_links(
     phases one after the other, and as the least, if they overlap, the longest of them. Raises ValueError for rank
     counts that no whole number of nodes has.
     """
-    check_ranks(ranks)
+    collective_named(collective)
+    check_cells(ranks, sizes)
     notes: dict[str, None] = {}
     cells: dict[tuple[Any, ...], list[Candidate]] = {}
     chosen = names or sorted(one.name for one in algorithms(collective) if schedule_of(collective, one.name))

@@ -80,8 +80,9 @@ def predict_run(
     rank counts or lengths of messages is marked; whole calls are known at their own rank counts alone. Raises
     ValueError for an algorithm that neither has a schedule nor was measured, and where nothing is left.
     """
-    check_ranks(ranks)
+    check_cells(ranks, sizes)
     notes: dict[str, None] = {}
+    tried: set[str] = set()
     cells: dict[tuple[Any, ...], list[Candidate]] = {}
     for model in result.models:
         for name, collective, op, dtype in _asked(model, names):
@@ -90,15 +91,16 @@ def predict_run(
                     one = _of_model(model, collective, name, op, dtype, nranks)
                 except ValueError as error:
                     notes[str(error)] = None
+                    tried.add(name)
                     continue
                 base = one.base
                 key = (collective, op, dtype, base.device, base.in_place, nranks)
                 cells.setdefault(key, []).append(one)
-    for key in [key for key, members in cells.items() if key[0] == "allreduce"]:
+    for key in [key for key in cells if key[0] == "allreduce" and names is None]:
         links = [one for one in result.models if one.basis == LINK and _place(one) == key[3:5]]
         cells[key] += [_in_network(one, cells[key][0].base) for one in links]
     known = {one.base.algorithm for members in cells.values() for one in members}
-    unknown = [name for name in names or () if name not in known and not any(name in note for note in notes)]
+    unknown = [name for name in names or () if name not in known | tried]
     if unknown or not cells:
         what = f"no rows and no schedule of {', '.join(unknown)}" if unknown else "; ".join(notes) or "no rows"
         raise ValueError(f"nothing to predict: {what}")
@@ -141,10 +143,12 @@ def time_of(model: Model, collective: str, name: str, nranks: int, reduction: tu
     return time
 
 
-def check_ranks(ranks: Sequence[int]) -> None:
-    """Raise ValueError where a single rank is among the rank counts."""
+def check_cells(ranks: Sequence[int], sizes: Sequence[int]) -> None:
+    """Raise ValueError where a single rank is among the rank counts, or nothing among the sizes."""
     if min(ranks) < 2:
         raise ValueError(f"{min(ranks)} rank: it takes 2 or more to exchange anything")
+    if min(sizes) < 1:
+        raise ValueError(f"size {min(sizes)}: no bytes take no time to predict")
 
 
 def _place(model: Model) -> tuple[str, bool]:

@@ -122,7 +122,7 @@ class ClockModel:
     def drift(self) -> tuple[float, float]:
         """Return by how much this clock is faster than rank 0's, in s/s, and how far off that may be.
 
-        From the last comparison and the latest that is long enough before it.
+        From the last comparison and the earliest in the window before it (the one before, where none is).
         """
         last = self.points[-1]
         first = next((point for point in self.points if last.local - point.local <= WINDOW_NS), last)

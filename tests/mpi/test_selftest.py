@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Mpi
-from harness import PROGRAMS, Finished, environment, run, start
+from harness import Finished, breaking, environment, run, start
 
 from ringbench.runtime.mutants import PLAN_MUTANTS
 from ringbench.schedule.mutate import SCHEDULE_MUTANTS
@@ -58,11 +56,7 @@ def test_one_line_for_each_mutant_and_one_at_the_end(mpi: Mpi) -> None:
     [("blind", {"dropped", "flipped", "stale", "endless"}), ("bits", {"last_bit"}), ("strict", None)],
 )
 def test_a_weak_check_fails_its_test(mpi: Mpi, tmp_path: Path, weak: str, survivors: set[str] | None) -> None:
-    script = tmp_path / "mpirun"
-    words = [sys.executable, str(PROGRAMS / "breaking_mpirun.py"), mpi.mpirun, "3", f"weaken:{weak}"]
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-    script.chmod(0o755)
-    narrow = ("--ranks", "3", "--collective", "allreduce", "--mpirun", str(script))
+    narrow = ("--ranks", "3", "--collective", "allreduce", "--mpirun", breaking(mpi, tmp_path, {3: f"weaken:{weak}"}))
     found = selftest(mpi, *narrow, "--format", "json", status=1, limit_s=200)
     cells = json.loads(found.stdout)
     if survivors is None:

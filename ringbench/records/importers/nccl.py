@@ -149,10 +149,10 @@ def results(
 ) -> list[Found] | str | None:
     """Return what both placements of one size say, or why they are left out."""
     if program is not None and program not in PROGRAMS:
-        return f"{program}_perf: no collective that ringbench knows"
+        return f"{ascii(program[:40])[1:-1]}_perf: no collective that ringbench knows"
     if dtype not in _DTYPES:
-        return f"type {dtype[:40]}: not known"
-    if size is None or not _WORD.fullmatch(op):
+        return f"type {ascii(dtype[:40])[1:-1]}: not known"
+    if size is None or not _WORD.fullmatch(op) or not all(host.isprintable() for host in hosts):
         return None
     return [
         Found(

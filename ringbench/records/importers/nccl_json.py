@@ -42,7 +42,7 @@ def read_json(text: str, asked: Asked) -> Iterator[list[Found] | str]:
         any_found = True
         try:
             found = _of_nccl(head, record, asked) if start >= 0 else _of_rccl(record, asked)
-        except (KeyError, TypeError, AttributeError):
+        except (LookupError, TypeError, AttributeError):
             raise ValueError("JSON, but no report of nccl-tests or rccl-tests") from None
         yield found or "a result without size or time"
     if not any_found:

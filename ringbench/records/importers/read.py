@@ -88,11 +88,22 @@ class Imported:
         }
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Yield the other lines: one job for each rank count and launch, the rows, the end."""
-        for launch, nranks in sorted({(row.launch, row.nranks) for row in self.rows}):
-            hosts = self.hosts.get((launch, nranks), ())
-            yield {"kind": "job", "launch": launch, "nranks": nranks, "imported": True, "hosts": list(hosts)}
+        """Yield the other lines: before the rows of a rank count, a launch and an algorithm their job, then the end.
+
+        Nobody knows whether two algorithms were measured in one job, so none are.
+        """
+        before: tuple[int, int, str] | None = None
         for row, further in zip(self.rows, self.further, strict=True):
+            if (job := (row.launch, row.nranks, row.algorithm)) != before:
+                hosts = self.hosts.get((row.launch, row.nranks), ())
+                yield {
+                    "kind": "job",
+                    "launch": row.launch,
+                    "nranks": row.nranks,
+                    "imported": True,
+                    "hosts": list(hosts),
+                }
+                before = job
             yield {**row.to_json(), "reported": dict(further)}
         yield {"kind": "end", "status": "complete", "failures": []}
 
