@@ -15,7 +15,7 @@ from mpi4py import MPI  # noqa: E402
 
 from ringbench.records.settings import Settings  # noqa: E402
 from ringbench.runtime import sync, timing  # noqa: E402
-from ringbench.runtime.sync import Barrier  # noqa: E402
+from ringbench.runtime.sync import Alignment  # noqa: E402
 from ringbench.runtime.timing import Contestant, _decide, clock_tick, narrow, run_rounds, sample  # noqa: E402
 
 CASE_20 = [43, 7, 7, 7, 8, 7, 7, 7, 7, 7]
@@ -98,19 +98,23 @@ def noisy(n: int) -> int:
 
 def test_restoring_and_aligning_are_not_timed(clock: Clock) -> None:
     comm = Comm(clock)
-    found = run_rounds(Barrier(comm), [contestant(comm, "a", steady(7)), contestant(comm, "b", steady(9))], 2)
+    found = run_rounds(Alignment(comm), [contestant(comm, "a", steady(7)), contestant(comm, "b", steady(9))], 2)
     assert found.tolist() == [[7e-9, 9e-9]] * 2
     assert comm.events == ["prepare a", "barrier", "run a", "prepare b", "barrier", "run b"] * 2
 
 
 def test_a_sample_is_the_maximum_over_ranks(clock: Clock) -> None:
     comm = Comm(clock, slower=30)
-    assert run_rounds(Barrier(comm), [contestant(comm, "a", lambda n: 10 * n)], 3).tolist() == [[3e-8], [4e-8], [5e-8]]
+    assert run_rounds(Alignment(comm), [contestant(comm, "a", lambda n: 10 * n)], 3).tolist() == [
+        [3e-8],
+        [4e-8],
+        [5e-8],
+    ]
 
 
 def test_times_are_whole_nanoseconds(clock: Clock) -> None:
     comm = Comm(clock)
-    (sample_s,) = run_rounds(Barrier(comm), [contestant(comm, "a", steady(123_456_789))], 1)[0]
+    (sample_s,) = run_rounds(Alignment(comm), [contestant(comm, "a", steady(123_456_789))], 1)[0]
     assert sample_s == 0.123456789
     assert repr(float(sample_s)) == "0.123456789"
 
@@ -118,7 +122,7 @@ def test_times_are_whole_nanoseconds(clock: Clock) -> None:
 def order(clock: Clock, seed: str, rounds: int = 40) -> list[str]:
     comm = Comm(clock)
     names = "abc"
-    run_rounds(Barrier(comm), [contestant(comm, name, steady(1)) for name in names], rounds, Random(seed))
+    run_rounds(Alignment(comm), [contestant(comm, name, steady(1)) for name in names], rounds, Random(seed))
     ran = [event.split()[1] for event in comm.events if event.startswith("run")]
     return ["".join(ran[i : i + 3]) for i in range(0, len(ran), 3)]
 
@@ -136,7 +140,7 @@ def test_the_order_is_the_same_on_all_ranks_and_another_for_another_seed(clock: 
 def test_a_column_belongs_to_its_contestant_whatever_the_order(clock: Clock) -> None:
     comm = Comm(clock)
     three = [contestant(comm, name, steady(1 + i)) for i, name in enumerate("abc")]
-    assert run_rounds(Barrier(comm), three, 20, Random(1)).tolist() == [[1e-9, 2e-9, 3e-9]] * 20
+    assert run_rounds(Alignment(comm), three, 20, Random(1)).tolist() == [[1e-9, 2e-9, 3e-9]] * 20
 
 
 # When it is enough.
@@ -194,7 +198,7 @@ def test_rounds_shorter_than_the_clock_are_no_division_by_zero(clock: Clock) -> 
 
 
 def take(clock: Clock, comm: Comm, *contestants: Contestant, deadline: float = 1e3, **changes: Any) -> list[int]:
-    sample(Barrier(comm), contestants, Settings(**{"min_samples": 8, **changes}), deadline, "seed")
+    sample(Alignment(comm), contestants, Settings(**{"min_samples": 8, **changes}), deadline, "seed")
     return [len(one.samples_s) for one in contestants]
 
 
@@ -219,7 +223,7 @@ def test_who_is_done_leaves_and_the_others_go_on_together(clock: Clock) -> None:
 def test_the_ranks_own_durations_are_summed_over_the_samples_alone(clock: Clock) -> None:
     comm = Comm(clock, slower=5)
     one, other = contestant(comm, "a", steady(7)), contestant(comm, "b", noisy)
-    run_rounds(Barrier(comm), [one, other], 3)  # a warm-up
+    run_rounds(Alignment(comm), [one, other], 3)  # a warm-up
     assert one.own_s == pytest.approx(3 * 7e-9)
     take(clock, comm, one, other, max_samples=50)
     assert one.own_s == pytest.approx(8 * 7e-9)
@@ -230,13 +234,13 @@ def test_the_ranks_own_durations_are_summed_over_the_samples_alone(clock: Clock)
 def test_in_blocks_each_runs_all_its_rounds_before_the_next(clock: Clock) -> None:
     comm = Comm(clock)
     three = [contestant(comm, name, steady(7)) for name in "abc"]
-    values = run_rounds(Barrier(comm), three, 4, blocked=True)
+    values = run_rounds(Alignment(comm), three, 4, blocked=True)
     assert [event for event in comm.events if event.startswith("run")] == ["run a"] * 4 + ["run b"] * 4 + ["run c"] * 4
     assert comm.events.count("barrier") == 12
     assert values.shape == (4, 3)
     taken = Comm(clock)
     sample(
-        Barrier(taken),
+        Alignment(taken),
         [contestant(taken, name, steady(7)) for name in "ab"],
         Settings(order="blocked", min_samples=8),
         1e3,
@@ -279,7 +283,7 @@ def test_all_ranks_draw_the_same_order_from_the_seed(clock: Clock) -> None:
     for seed in ("x", "x", "y"):
         comm = Comm(clock)
         three = [contestant(comm, name, noisy) for name in "abc"]
-        sample(Barrier(comm), three, Settings(max_samples=40), 1e3, seed)
+        sample(Alignment(comm), three, Settings(max_samples=40), 1e3, seed)
         runs.append(comm.events)
     assert runs[0] == runs[1] != runs[2]
 

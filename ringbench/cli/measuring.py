@@ -19,7 +19,7 @@ from ringbench.cli.showing import print_table, show_sweep
 from ringbench.cli.talk import Terminated, ending, heed_signals, say, words_of, world
 from ringbench.records.provenance import now, package_version, provenance
 from ringbench.records.row import Row
-from ringbench.records.run import Run, append, read_run, run_file
+from ringbench.records.run import Run, append, read_run, rows_of, run_file
 from ringbench.records.settings import Settings, SweepPlan, override, plan_from, read_plan
 from ringbench.records.units import format_size
 
@@ -152,20 +152,17 @@ def _mpi_type(mpirun: Mpirun, extra: Sequence[str]) -> list[str]:
 
 def start_ranks(words: Sequence[str], nranks: int, mpirun: Mpirun, extra: Sequence[str], limit_s: float) -> int:
     """Run a command of ringbench on some ranks and return 0, 1, or 2 where it says that it cannot be carried out."""
-    from ringbench.launch.environment import job_environment
-    from ringbench.launch.process import run_job
-    from ringbench.launch.sweep import SAFE_PATH, job_line
+    from ringbench.launch.sweep import SAFE_PATH, run_on_ranks
 
-    line = job_line(nranks, [sys.executable, *SAFE_PATH, "-m", "ringbench", *words], mpirun, os.environ, extra)
-    env = job_environment(os.environ, flavour=mpirun.flavour, uid=os.getuid())
+    program = [sys.executable, *SAFE_PATH, "-m", "ringbench", *words]
     heed_signals()
     try:
-        done = run_job(line, env=env, time_limit_s=limit_s)
+        done = run_on_ranks(nranks, program, mpirun, os.environ, extra, limit_s)
     except Terminated:
         say("ringbench: terminated")
         return 1
     if done.timed_out:
-        say(f"ringbench: {nranks} ranks: no end after {limit_s:g} s: {' '.join(line[: -len(words)])}")
+        say(f"ringbench: {nranks} ranks: {mpirun.path} came to no end in {limit_s:g} s")
         return 1
     return done.returncode if done.returncode in (0, 2) else 1
 
@@ -190,9 +187,9 @@ def _check_resumed(started: Run, settings: Settings) -> None:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
     libraries = [str(job["mpi_library"]) for job in started.jobs if "mpi_library" in job]
     if libraries:
-        from ringbench.runtime.world import library_name, library_version
+        from ringbench.runtime.world import first_line, library_version
 
-        library = library_name(library_version())
+        library = first_line(library_version())
         for other in libraries:
             if other != library:  # rows of one run are compared with each other
                 raise ValueError(f"{started.path}: was measured with {other}; the MPI library here is {library}")
@@ -390,8 +387,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
         if file is not None:
             before = read_run(file)
             known = {row.key for row in before.rows if not row.missed}
-            asked = (comm.Get_size(), settings.collective, settings.dtype, settings.device)
-            alike = [row for row in before.rows if (row.nranks, row.collective, row.dtype, row.device) == asked]
+            alike = rows_of(before.rows, settings, comm.Get_size())
             seen = needs(alike, settings.precision, settings.max_samples)
             elsewhere = other_hosts(before.jobs, [rank["host"] for rank in ranks])
             if elsewhere is not None:
@@ -421,7 +417,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     )
     choose = choose_by_rule if arguments.choices is None else choose_by(arguments.choices)
     launch, seen = arguments.launch or 0, comm.bcast(seen, root=0)
-    for row in measure(comm, settings, launch=launch, warnings=warnings, choose=choose, ranks=aligned, known=seen):
+    for row in measure(comm, settings, launch=launch, warnings=warnings, choose=choose, aligned=aligned, known=seen):
         rows.append(row)
         if first and row.key not in known:
             if file is not None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ringbench.launch.process import LaunchError
+from ringbench.records.libraries import is_openmpi, library_name
 
 _NAMES = ("mpirun", "mpiexec")
 _VERSION_LIMIT_S = 30.0
@@ -102,12 +103,13 @@ def mpi_type(listing: str, library: str) -> str:
     speaks PMIx alone, MPICH as it is commonly built PMI 1 and 2. Raises ValueError where Slurm has nothing for it.
     """
     known = {line.removeprefix("srun: ").strip() for line in listing.splitlines()}
-    pmix = library.startswith("Open MPI") or "Spectrum MPI" in library
+    pmix = is_openmpi(library)
     found = next((name for name in (("pmix",) if pmix else ("pmi2", "cray_shasta")) if name in known), None)
     if found is None:
         lacks = "pmix (Debian: apt-get install libpmix-dev on the nodes)" if pmix else "pmi2"
-        name = library.strip().partition("\n")[0].partition(",")[0]
-        raise ValueError(f"srun cannot start {name}: this Slurm has no {lacks}; use mpirun, or name another --mpi")
+        raise ValueError(
+            f"srun cannot start {library_name(library)}: this Slurm has no {lacks}; use mpirun, or name another --mpi"
+        )
     return found
 
 

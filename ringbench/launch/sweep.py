@@ -8,16 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from ringbench.launch.environment import job_environment, node_count, tasks_per_node
 from ringbench.launch.lab import in_lab, lab_around
 from ringbench.launch.mpirun import Mpirun, command, usable_cpus
-from ringbench.launch.process import LaunchError, run_job
+from ringbench.launch.process import JobResult, LaunchError, run_job
 from ringbench.records.kernel import whole
 from ringbench.records.need import job_share_s, needs
-from ringbench.records.run import RUN_FILE, append, encode, read_run, repair
+from ringbench.records.run import RUN_FILE, append, encode, read_run, repair, rows_of
 from ringbench.records.settings import Settings
 
 #: A job that takes this many times its share of the budget, and a minute to start, is taken for dead.
@@ -54,24 +55,22 @@ def open_run(folder: Path, provenance: Mapping[str, Any]) -> Path:
     return file
 
 
-def missing_sizes(file: Path, settings: Settings, nranks: int, launch: int = 0) -> tuple[int, ...]:
-    """Return the sizes that lack a row of some algorithm or placement for ``nranks`` and a launch in a run's file.
+def missing_cells(file: Path, settings: Settings, nranks: int, launch: int = 0) -> list[tuple[int, str, bool]]:
+    """Return size, algorithm and placement of what lacks a row for ``nranks`` and a launch in a run's file.
 
     A row without a round in which all ranks were on time counts as lacking.
     """
     have = {
-        (row.algorithm, row.nbytes, row.in_place)
-        for row in read_run(file).rows
-        if not row.missed
-        and (row.nranks, row.launch, row.collective, row.dtype, row.device)
-        == (nranks, launch, settings.collective, settings.dtype, settings.device)
-        and row.op in (settings.op, "none")
+        (row.nbytes, row.algorithm, row.in_place)
+        for row in rows_of(read_run(file).rows, settings, nranks)
+        if row.launch == launch and not row.missed
     }
-    return tuple(
-        nbytes
-        for nbytes in settings.sizes
-        if any((name, nbytes, place) not in have for name in settings.algorithms for place in settings.placements)
-    )
+    return [cell for cell in product(settings.sizes, settings.algorithms, settings.placements) if cell not in have]
+
+
+def missing_sizes(file: Path, settings: Settings, nranks: int, launch: int = 0) -> tuple[int, ...]:
+    """Return the sizes that lack a row of some algorithm or placement; see ``missing_cells``."""
+    return tuple(dict.fromkeys(nbytes for nbytes, _, _ in missing_cells(file, settings, nranks, launch)))
 
 
 def sweep(
@@ -101,8 +100,7 @@ def sweep(
     try:
         jobs = [(launch, nranks) for launch in range(launches) for nranks in ranks]
         todo = [(*job, sizes) for job in jobs if (sizes := missing_sizes(file, settings, job[1], job[0]))]
-        per_size = len(settings.algorithms) * len(settings.placements)
-        cases = [len(sizes) * per_size for *_, sizes in todo]
+        cases = [len(missing_cells(file, settings, nranks, launch)) for launch, nranks, _ in todo]
         end = time.monotonic() + settings.time_budget_s
         known: dict[int, float] = {}
         for index, (launch, nranks, sizes) in enumerate(todo):
@@ -122,7 +120,7 @@ def sweep(
             repair(file)  # a job whose disk is full leaves half a line
             took = time.monotonic() - started
             if failure is None:
-                known[nranks] = _need_s(file, settings, nranks, launch, took)
+                known[nranks] = _need_s(file, job, nranks, launch, took)
             else:
                 report(failure)
                 failures.append(failure)
@@ -137,7 +135,8 @@ def sweep(
 
 def _need_s(file: Path, settings: Settings, nranks: int, launch: int, took: float) -> float:
     """Return what a job of so many ranks would need in all: what it took, and the samples that it had no time for."""
-    own = [row for row in read_run(file).rows if (row.nranks, row.launch) == (nranks, launch)]
+    rows = rows_of(read_run(file).rows, settings, nranks)
+    own = [row for row in rows if row.launch == launch and row.nbytes in settings.sizes]
     needed = sum(needs(own, settings.precision, settings.max_samples).values())
     return took + max(0.0, needed - sum(sum(row.samples_s) for row in own))
 
@@ -155,6 +154,24 @@ def job_line(
     return line if lab is None or mpirun.flavour == "slurm" else [*in_lab(lab, nranks, environ), *line]
 
 
+def run_on_ranks(
+    nranks: int,
+    program: Sequence[str],
+    mpirun: Mpirun,
+    environ: Mapping[str, str],
+    extra: Sequence[str],
+    limit_s: float,
+    output: int | None = None,
+) -> JobResult:
+    """Run a program on some ranks for ``limit_s`` at most; what it says goes to ``output``, if that is given.
+
+    Raises LaunchError where it cannot be started.
+    """
+    line = job_line(nranks, program, mpirun, environ, extra)
+    env = job_environment(environ, flavour=mpirun.flavour, uid=os.getuid())
+    return run_job(line, env=env, time_limit_s=limit_s, stdout=output, stderr=output)
+
+
 def start_job(
     nranks: int,
     program: Sequence[str],
@@ -165,10 +182,8 @@ def start_job(
     limit: float,
 ) -> str | None:
     """Run a program on some ranks to its end, for ``limit`` seconds at most; return how it failed, if it did."""
-    line = job_line(nranks, program, mpirun, environ, extra)
-    env = job_environment(environ, flavour=mpirun.flavour, uid=os.getuid())
     try:
-        result = run_job(line, env=env, time_limit_s=limit, stdout=stderr, stderr=stderr)
+        result = run_on_ranks(nranks, program, mpirun, environ, extra, limit, stderr)
     except LaunchError as error:
         return f"{nranks} ranks: {error}"
     if result.timed_out:

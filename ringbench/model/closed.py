@@ -22,9 +22,18 @@ def closed_form(algorithm: Algorithm, nranks: int, nbytes: int | Fraction, netwo
     On a network of two levels, hierarchies whose groups are its nodes use both; for the others all links are taken for
     those between nodes.
     """
-    gamma = network.gamma_s_per_byte
     if algorithm.name not in INSIDE:
-        return _on(network.widest, gamma, algorithm, nranks, nbytes)
+        return _on(network.widest, network.gamma_s_per_byte, algorithm, nranks, nbytes)
+    phases = phases_of(algorithm, nranks, nbytes, network)
+    return None if phases is None else sum(phases)
+
+
+def phases_of(algorithm: Algorithm, nranks: int, nbytes: int | Fraction, network: Network) -> list[float] | None:
+    """Return the times [s] of a hierarchy's phases: inside nodes before and after, then between them.
+
+    None where its groups are of different sizes, or not the nodes of the network.
+    """
+    gamma = network.gamma_s_per_byte
     arguments = dict(algorithm.arguments)
     layout = groups_of(arguments["groups"], nranks)
     if len({len(group) for group in layout}) > 1 or (network.levels > 1 and layout != network.groups):
@@ -35,7 +44,7 @@ def closed_form(algorithm: Algorithm, nranks: int, nbytes: int | Fraction, netwo
     phases = [_on(network.inner, gamma, algorithm_named(*name), size, nbytes) for name in INSIDE[algorithm.name]]
     phases.append(_on(network.widest, gamma, between, nodes, shard))
     known = [phase for phase in phases if phase is not None]
-    return sum(known) if len(known) == len(phases) else None
+    return known if len(known) == len(phases) else None
 
 
 def _on(link: Link, gamma: float, algorithm: Algorithm, nranks: int, nbytes: int | Fraction) -> float | None:

@@ -12,8 +12,9 @@ import numpy as np
 from ringbench.model.causes import Facts, cause_of
 from ringbench.model.curve import FEWEST, FLOOR, Curve, Reduction, Search
 from ringbench.model.heldout import HeldOut, hold_out, instead, median_error, only
-from ringbench.model.intervals import RESAMPLES, Redrawn, interval, redraw, relative_errors, scatter
+from ringbench.model.intervals import Redrawn, interval, redraw, relative_errors, scatter
 from ringbench.model.points import CALL, LINK, Point, points_of, separable
+from ringbench.model.resample import RESAMPLES
 from ringbench.records.row import Row
 from ringbench.records.units import format_size
 

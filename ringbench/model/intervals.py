@@ -10,9 +10,7 @@ import numpy as np
 
 from ringbench.model.curve import Array, Curve, Reduction, parameters, solve
 from ringbench.model.points import Messages, Point
-from ringbench.model.resample import SEED, resampled_medians
-
-RESAMPLES = 1000
+from ringbench.model.resample import RESAMPLES, SEED, resampled_medians
 
 #: The logarithm of the largest factor that is added at random: one point too many than unknowns bounds nothing.
 MOST = 5.0

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ringbench.model.network import Link
+from ringbench.model.closed import phases_of
+from ringbench.model.network import Link, Network
 from ringbench.model.points import messages_of, schedule_of
 from ringbench.model.predict import (
     IN_NETWORK,
@@ -21,6 +22,7 @@ from ringbench.model.predict import (
     unbounded,
 )
 from ringbench.schedule.cost import own_steps
+from ringbench.schedule.parameters import nodes_of
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 from ringbench.schedule.semantics import collective_named
 
@@ -134,14 +136,10 @@ def _two_level(algorithm: Algorithm, nranks: int, size: int, inner: Link, outer:
     return time
 
 
-def _phases(inner: Link, outer: Link, gamma: float, nranks: int, nodes: int, nbytes: int) -> tuple[float, ...]:
-    """Return the times of the phases of ``hierarchical``: reduce-scatter, allreduce between nodes, allgather; rings."""
-    size = nranks // nodes
-
-    def ring(link: Link, ranks: int, vector: float, adds: bool) -> float:
-        block = vector / ranks
-        return (ranks - 1) * (link.step(block) + (gamma * block if adds else 0.0))
-
-    shard = nbytes / size
-    across = ring(outer, nodes, shard, True) + ring(outer, nodes, shard, False)
-    return ring(inner, size, nbytes, True), across, ring(inner, size, nbytes, False)
+def _phases(inner: Link, outer: Link, gamma: float, nranks: int, nodes: int, nbytes: int) -> list[float]:
+    """Return the times of the phases of ``hierarchical`` on nodes of one size, with a ring between them."""
+    groups = nodes_of(nranks, nranks // nodes)
+    network = Network(inner=inner, outer=outer if nodes > 1 else None, gamma_s_per_byte=gamma, groups=groups)
+    phases = phases_of(algorithm_named("allreduce", HIERARCHICAL).given(groups=groups), nranks, nbytes, network)
+    assert phases is not None  # the groups are the nodes
+    return phases

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringbench.model.resample import SEED
 from ringbench.records.units import format_seconds
 from ringbench.schedule.parameters import Groups, check_ranks
-
-#: Of the random start times; fixed, so that a simulation can be repeated.
-SEED = 20090101
 
 Array = NDArray[np.float64]
 

@@ -6,12 +6,13 @@ import errno
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ringbench.records.row import Row
+from ringbench.records.settings import Settings
 
 SCHEMA_VERSION = 1
 RUN_FILE = "run.jsonl"
@@ -66,6 +67,16 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def rows_of(rows: Iterable[Row], settings: Settings, nranks: int) -> list[Row]:
+    """Return the rows of so many ranks that measured what the settings mean, at whatever size, algorithm and launch."""
+    asked = (nranks, settings.collective, settings.dtype, settings.device)
+    return [
+        row
+        for row in rows
+        if (row.nranks, row.collective, row.dtype, row.device) == asked and row.op in (settings.op, "none")
+    ]
 
 
 def repair(path: Path) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ringbench.records.guards import GUARDS
-from ringbench.runtime.world import library_name
+from ringbench.runtime.world import first_line
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -25,7 +25,7 @@ def describe_rank(version: str) -> dict[str, Any]:
     """Return what this rank knows of itself: versions, host, process, the cores it may run on."""
     return {
         "ringbench": version,
-        "mpi_library": library_name(MPI.Get_library_version()),
+        "mpi_library": first_line(MPI.Get_library_version()),
         "mpi_standard": ".".join(map(str, MPI.Get_version())),
         "mpi4py": mpi4py.__version__,
         "numpy": np.__version__,

@@ -32,15 +32,18 @@ MOST_SLACK_NS = 20_000_000
 LATE_SHARE = 0.1
 
 
-class Barrier:
-    """Align ranks by the library's barrier: a sample is the maximum over ranks of the local duration after it."""
+class Alignment:
+    """Align ranks before a sample, which is the maximum over ranks of the local duration unless a subclass says else.
+
+    ``align`` is called before each timed call, and says whether this rank was late, if it can be.
+    """
 
     estimand = ESTIMAND
 
     def __init__(self, comm: Any, clock: Clock | None = None) -> None:
         self.comm = comm
         self.clock = time.perf_counter_ns if clock is None else clock
-        self.align: Callable[[], object] = comm.Barrier
+        self.align: Callable[[], object] = comm.Barrier  # the barrier of the library
 
     def begin(self) -> None:
         """Get ready for a batch of rounds. Collective."""
@@ -60,7 +63,7 @@ class Barrier:
         return None
 
 
-class Dissemination(Barrier):
+class Dissemination(Alignment):
     """Align ranks by a dissemination barrier: every library's ranks leave it alike.
 
     Round k: rank r tells rank r + 2^k and hears from rank r - 2^k. Hensgen, Finkel and Manber, Two Algorithms for
@@ -152,7 +155,7 @@ class ClockModel:
         return np.asarray(local - base.offset - np.rint(moved).astype(np.int64))
 
 
-class RoundTime(Barrier):
+class RoundTime(Alignment):
     """Start all ranks at one time: a sample is from the first start to the last end, on clocks that were compared.
 
     Rank 0 fixes each start; a round in which some rank was late does not count. Clocks are compared by ping-pong at
@@ -270,9 +273,9 @@ class RoundTime(Barrier):
         return round(float(self.comm.allreduce(self._worst, MPI.MAX)) * 1e-9, 10)
 
 
-METHODS: dict[str, type[Barrier]] = {"barrier": Barrier, "dissemination": Dissemination, "roundtime": RoundTime}
+METHODS: dict[str, type[Alignment]] = {"barrier": Alignment, "dissemination": Dissemination, "roundtime": RoundTime}
 
 
-def alignment(comm: Any, method: str, clock: Clock | None = None) -> Barrier:
+def alignment(comm: Any, method: str, clock: Clock | None = None) -> Alignment:
     """Return the way to align ranks that has this name; ``clock`` counts ns (None: the monotonic one). Collective."""
     return METHODS[method](comm, clock)

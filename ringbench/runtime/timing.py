@@ -13,7 +13,7 @@ import numpy as np
 
 from ringbench.records.settings import Settings
 from ringbench.records.stats import median_interval
-from ringbench.runtime.sync import Barrier
+from ringbench.runtime.sync import Alignment
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,13 +50,13 @@ def clock_tick() -> float:
 
 
 def run_round(
-    ranks: Barrier, contestants: Sequence[Contestant], order: Sequence[int], starts: Any, ends: Any, late: Any
+    aligned: Alignment, contestants: Sequence[Contestant], order: Sequence[int], starts: Any, ends: Any, late: Any
 ) -> None:
     """Run each contestant once, in the given order; write when it started and ended on this rank's clock, in ns.
 
     The input is restored and the ranks are aligned outside the timed part.
     """
-    clock, align = ranks.clock, ranks.align
+    clock, align = aligned.clock, aligned.align
     for index in order:
         contestant = contestants[index]
         contestant.prepare()
@@ -69,7 +69,7 @@ def run_round(
 
 
 def run_rounds(
-    ranks: Barrier,
+    aligned: Alignment,
     contestants: Sequence[Contestant],
     rounds: int,
     random: Random | None = None,
@@ -86,12 +86,12 @@ def run_rounds(
     turns = [(number, order) for number in range(rounds)]
     if blocked:
         turns = [(number, [index]) for index in order for number in range(rounds)]
-    ranks.begin()
+    aligned.begin()
     for number, turn in turns:
         if random is not None:
             random.shuffle(turn)
-        run_round(ranks, contestants, turn, starts[number], ends[number], late[number])
-    samples, count = ranks.samples(starts, ends, late)
+        run_round(aligned, contestants, turn, starts[number], ends[number], late[number])
+    samples, count = aligned.samples(starts, ends, late)
     own = ((ends - starts)[count] * 1e-9).sum(axis=0)
     for contestant, own_s in zip(contestants, own.tolist(), strict=True):
         contestant.own_s += own_s
@@ -99,14 +99,16 @@ def run_rounds(
     return samples[count]
 
 
-def sample(ranks: Barrier, contestants: Sequence[Contestant], settings: Settings, deadline: float, seed: str) -> None:
+def sample(
+    aligned: Alignment, contestants: Sequence[Contestant], settings: Settings, deadline: float, seed: str
+) -> None:
     """Sample all contestants until each meets the stopping rule; ``deadline`` is on rank 0's ``time.perf_counter``.
 
     Rank 0 decides after each batch of rounds and tells the others, so that all take the same decision. A batch is as
     long as all before it together, or what the budget leaves.
     """
     random = Random(seed)  # the same order on all ranks
-    comm, active = ranks.comm, list(contestants)
+    comm, active = aligned.comm, list(contestants)
     for contestant in active:
         contestant.own_s, contestant.late = 0.0, 0  # what the warm-up left there
     batch = min(settings.min_samples, settings.max_samples)
@@ -115,7 +117,7 @@ def sample(ranks: Barrier, contestants: Sequence[Contestant], settings: Settings
     try:
         while active:
             start = time.perf_counter()
-            values = run_rounds(ranks, active, batch, random, blocked=settings.order == "blocked")
+            values = run_rounds(aligned, active, batch, random, blocked=settings.order == "blocked")
             for contestant, column in zip(active, values.T, strict=True):
                 contestant.samples_s.extend(column.tolist())
             per_round = (time.perf_counter() - start) / batch

@@ -24,7 +24,7 @@ from ringbench.runtime.execute import Plan
 from ringbench.runtime.limit import Limits
 from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.runtime.plan import plan
-from ringbench.runtime.sync import Barrier, alignment
+from ringbench.runtime.sync import Alignment, alignment
 from ringbench.runtime.timing import Contestant, clock_tick, nothing, run_rounds, sample
 from ringbench.schedule.parameters import parse_groups
 from ringbench.schedule.registry import algorithm_named
@@ -82,7 +82,7 @@ def measure(
     launch: int = 0,
     warnings: tuple[str, ...] = (),
     choose: Choose = choose_by_rule,
-    ranks: Barrier | None = None,
+    aligned: Alignment | None = None,
     known: Mapping[tuple[int, bool], float] | None = None,
     make_plan: Callable[..., Plan] | None = None,
 ) -> Iterator[Row]:
@@ -90,10 +90,10 @@ def measure(
 
     A wrong result is a row that says so, a case that cannot run a row with a reason. Each size gets a share of what is
     left of the time budget by its need: by ``known`` seconds of each size and placement, else by its bytes. When the
-    budget is used up, what remains gets one warm-up and the fewest samples. ``ranks`` aligns them (None: as the
-    settings say); ``make_plan`` stands in for ``plan``, to try the checks on collectives that are broken.
+    budget is used up, what remains gets one warm-up and the fewest samples. ``aligned`` aligns ranks (None: as
+    the settings say); ``make_plan`` stands in for ``plan``, to try the checks on collectives that are broken.
     """
-    ranks = alignment(comm, settings.sync) if ranks is None else ranks
+    aligned = alignment(comm, settings.sync) if aligned is None else aligned
     backend = backend_for(settings.device)
     tick = comm.allreduce(clock_tick(), MPI.MAX)
     groups = [(nbytes, in_place) for nbytes in sorted(settings.sizes) for in_place in settings.placements]
@@ -103,7 +103,7 @@ def measure(
         now = time.perf_counter()
         share = need[nbytes, in_place] / sum(need[group] for group in groups[done:])
         deadline = now + max(0.0, end - now) * share
-        group = _Group(ranks, settings, nbytes, in_place, backend, choose, make_plan or plan)
+        group = _Group(aligned, settings, nbytes, in_place, backend, choose, make_plan or plan)
         group.check_first()
         group.warm_up(1 if comm.bcast(now > end, root=0) else settings.warmup)
         group.sample(deadline, launch)
@@ -117,7 +117,7 @@ class _Group:
 
     def __init__(
         self,
-        ranks: Barrier,
+        aligned: Alignment,
         settings: Settings,
         nbytes: int,
         in_place: bool,
@@ -126,7 +126,7 @@ class _Group:
         make_plan: Callable[..., Plan],
     ) -> None:
         self.choose, self.make_plan = choose, make_plan
-        self.ranks, self.comm = ranks, ranks.comm
+        self.aligned, self.comm = aligned, aligned.comm
         self.settings, self.nbytes, self.in_place = settings, nbytes, in_place
         self.rank, self.nranks = self.comm.Get_rank(), self.comm.Get_size()
         self.count = nbytes // ITEMSIZE[settings.dtype]
@@ -242,7 +242,7 @@ class _Group:
         contestants = self._contestants()
         if not contestants or not rounds:
             return
-        values = run_rounds(self.ranks, contestants, rounds)
+        values = run_rounds(self.aligned, contestants, rounds)
         own = values[:, : len(self.live)]  # the bare ones come behind
         for cell, column in zip(self.live, own.T, strict=True):
             cell.warmup_s.extend(column.tolist())
@@ -255,11 +255,11 @@ class _Group:
         """Take the samples; the order is drawn anew for each run's seed, rank count, size, placement and launch."""
         contestants = self._contestants()
         seed = f"{self.settings.seed} {self.nranks} {self.nbytes} {self.in_place} {launch}"
-        sample(self.ranks, contestants, self.settings, deadline, seed)
+        sample(self.aligned, contestants, self.settings, deadline, seed)
 
     def rows(self, launch: int, warnings: tuple[str, ...], tick: float) -> Iterator[Row]:
         """Return one finished row for each algorithm."""
-        clock_error_s = self.ranks.error_s()
+        clock_error_s = self.aligned.error_s()
         for cell in self.cells:
             row = Row(
                 collective=self.settings.collective,
@@ -287,7 +287,7 @@ class _Group:
                 late=cell.contestant.late if cell.contestant else 0,
                 clock_error_s=clock_error_s,
                 buffers=self.settings.buffers,
-                estimand=self.ranks.estimand,
+                estimand=self.aligned.estimand,
             )
             library = (cell.plan.algorithm if cell.plan else cell.algorithm) == "mpi"
             said = tuple(name for name in warnings if library or not GUARDS[name].library)

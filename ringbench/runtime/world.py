@@ -18,7 +18,7 @@ def library_version() -> str:
     return str(MPI.Get_library_version())
 
 
-def library_name(version: str) -> str:
+def first_line(version: str) -> str:
     """Return the first line of what an MPI library says of itself, as it stands in a run's file."""
     return version.split("\n")[0].strip("\0 ").rstrip(",")
 

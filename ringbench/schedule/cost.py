@@ -76,6 +76,17 @@ class _Lengths(Observer):
                 total += sum(self.offsets[end] - self.offsets[first] for first, end in ranges(span, nblocks))
         return total
 
+    def reduce(self, rank: int, size: int) -> None:
+        """Note that a rank adds so many elements."""
+
+    def finish(self, rank: int, round: int, step: Step) -> None:
+        if step.combine and step.source is not None:
+            self.reduce(rank, self.elements(step.recv))
+
+    def local(self, rank: int, round: int, action: Local) -> None:
+        if action.action == "combine":
+            self.reduce(rank, self.elements(action.dest))
+
 
 class _Clock(_Lengths):
     """Keep for every rank the longest chain that ends there, in three units at once: rounds, elements, reductions."""
@@ -96,12 +107,7 @@ class _Clock(_Lengths):
 
     def finish(self, rank: int, round: int, step: Step) -> None:
         self.now[rank] = _latest(self.now[rank], self.later[rank])
-        if step.combine and step.source is not None:
-            self.reduce(rank, self.elements(step.recv))
-
-    def local(self, rank: int, round: int, action: Local) -> None:
-        if action.action == "combine":
-            self.reduce(rank, self.elements(action.dest))
+        super().finish(rank, round, step)
 
     def reduce(self, rank: int, size: int) -> None:
         rounds, moved, reduced = self.now[rank]
@@ -134,12 +140,7 @@ class _Trail(_Lengths):
 
     def finish(self, rank: int, round: int, step: Step) -> None:
         self.now[rank] = max(self.now[rank], self.later[rank], key=_weight)
-        if step.combine and step.source is not None:
-            self.reduce(rank, self.elements(step.recv))
-
-    def local(self, rank: int, round: int, action: Local) -> None:
-        if action.action == "combine":
-            self.reduce(rank, self.elements(action.dest))
+        super().finish(rank, round, step)
 
     def reduce(self, rank: int, size: int) -> None:
         moved, rounds, reduced, before = self.now[rank]
