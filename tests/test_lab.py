@@ -67,6 +67,8 @@ ip link set lo up
 ip addr add 10.0.0.2/24 dev eth0
 ip link set eth0 gso_max_size 8192 up
 echo 0 > /proc/sys/net/ipv4/tcp_slow_start_after_idle
+echo reno > /proc/sys/net/ipv4/tcp_congestion_control
+echo 65536 > /proc/sys/net/ipv4/tcp_limit_output_bytes
 tc qdisc add dev eth0 root handle 1: tbf rate 400mbit burst 16500 latency 100ms
 echo up
 exec sleep infinity

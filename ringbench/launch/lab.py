@@ -29,7 +29,7 @@ SLURM_CONF = f"{FOLDER}/slurm.conf"
 
 #: What a node holds back at most is a tenth of a second; a burst is a third of a millisecond, two large segments.
 _LATENCY, _BURST_S, _LEAST_BURST = "100ms", 330e-6, 16384
-_SEGMENT = 8192
+_SEGMENT, _IN_LINE = 8192, 65536
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
@@ -225,7 +225,9 @@ def node_script(lab: Lab, index: int) -> str:
 
     A temporary folder and shared memory of its own keep what the ranks of one node share from those of another; UCX
     tells nodes apart by the boot id alone. Small segments leave in even steps: with those of 64 KiB, and a bucket that
-    holds one, the bandwidth of a message would depend on its size.
+    holds one, the bandwidth of a message would depend on its size. So it would where a congestion control that probes
+    the link, or a handshake that waits behind what already stands in line, had its say: the link loses nothing, Reno
+    fills it, and a socket keeps little in its line.
     """
     shaped, delayed = "root handle 1:", []
     if lab.delay is not None:
@@ -244,6 +246,8 @@ def node_script(lab: Lab, index: int) -> str:
         f"ip addr add {address(index)}/24 dev eth0",
         f"ip link set eth0 gso_max_size {_SEGMENT} up",
         "echo 0 > /proc/sys/net/ipv4/tcp_slow_start_after_idle",
+        "echo reno > /proc/sys/net/ipv4/tcp_congestion_control",
+        f"echo {_IN_LINE} > /proc/sys/net/ipv4/tcp_limit_output_bytes",
         *delayed,
         f"tc qdisc add dev eth0 {shaped} tbf rate {lab.rate} burst {lab.burst} latency {_LATENCY}",
         "echo up",
