@@ -91,6 +91,8 @@ def _blocks(rows: Sequence[Flat], kind: str, words: Sequence[str], *, markdown: 
     if kind == "table" and any(row.get("of_limit") is not None for row in rows):
         shown = {name: write for name, write in columns.items() if name != "samples"}  # or it would be too wide
         columns = {**shown, "of_limit": lambda row: _digits(row.get("of_limit"))}
+    if kind == "predict" and any(row.get("measured_s") is not None for row in rows):
+        columns = {**columns, **_MEASURED}
 
     def block(row: Flat) -> list[Any]:
         return [row[name] for name in keys]
@@ -326,7 +328,7 @@ _NOTES = {
     ],
     "predict": [
         "best: the fastest of those that need no switch that adds; interval: 95 %, of the fit and of the scatter of "
-        "the points about it",
+        "the points about it; measured, error: a median the fit has not seen, and how far above it the prediction is",
     ],
     "simulate": [
         "closed, over: the closed form, for links that are all alike and ranks that start together, and how far above "
@@ -428,6 +430,11 @@ _PREDICT: Columns = {
     "95% interval": lambda row: _bounds(row["low_s"], row["high_s"], _microseconds),
     "algbw": lambda row: _digits(row["algbw_gb_per_s"]),
     "best": lambda row: "*" if row["best"] else "",
+}
+
+_MEASURED: Columns = {
+    "measured": lambda row: _microseconds(row["measured_s"]),
+    "error": lambda row: "-" if row["error"] is None else f"{row['error']:+.1%}",
 }
 
 _SIMULATE: Columns = {
