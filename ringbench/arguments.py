@@ -273,6 +273,8 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sizes = _checked(lambda text: tuple(parse_sizes(text)))
     sub.add_argument("--sizes", type=sizes, metavar="SIZES", required=True, help=SIZES_HELP)
     _add_fit(sub)
+    ranks = "fit these rank counts alone, and show what the run measured of others beside what is predicted of them"
+    sub.add_argument("--fit-ranks", type=_checked(lambda text: tuple(parse_ranks(text))), metavar="2,4", help=ranks)
     group = sub.add_argument_group("without a run: what a link costs")
     add = group.add_argument
     add("--collective", metavar="NAME", help="allreduce (default), or another that `ringbench list` shows")

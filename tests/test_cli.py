@@ -243,7 +243,8 @@ def test_what_is_known_of_a_link_is_enough_to_predict(capsys: pytest.CaptureFixt
     [
         (["--sizes", "0,8"], "size 0: no bytes take no time to predict"),
         (["--sizes", "8", "--collective", "foo"], "unknown collective 'foo'"),
-        (["--sizes", "8", "--assume", "ring"], "--assume and --include-oversubscribed are for a run"),
+        (["--sizes", "8", "--fit-ranks", "2"], "--assume, --include-oversubscribed and --fit-ranks are for a run"),
+        (["--sizes", "8", "--assume", "ring"], "--assume, --include-oversubscribed and --fit-ranks are for a run"),
     ],
 )
 def test_what_cannot_be_predicted_of_links(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,6 +270,25 @@ def test_a_run_predicts_what_it_did_not_measure(capsys: pytest.CaptureFixture[st
     assert "not predicted: allreduce mpi on 64 ranks: whole calls are known on" in err
     assert main(["predict", "r", "--ranks", "64", "--sizes", "1KiB", "--algorithms", "rings"]) == 2
     assert "no rows and no schedule of rings" in capsys.readouterr().err
+
+
+def test_rank_counts_that_were_left_out_are_held_to_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        row("ring", size, 2 * (n - 1) * (2e-6 + size / n * 1e-9), nranks=n, warnings=warnings)
+        for n, warnings in ((2, ()), (3, ()), (4, ("oversubscribed",)))
+        for size in SIZES
+    ]
+    words = ["predict", written("r", rows), "--fit-ranks", "2", "--sizes", "1KiB,64KiB,1MiB"]
+    assert main([*words, "--ranks", "3,4", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    errors = {(one["nranks"], one["nbytes"]): one["error"] for one in parsed(out) if one["algorithm"] == "ring"}
+    assert [errors[3, size] for size in SIZES[1:]] == pytest.approx([0, 0, 0], abs=0.02)
+    assert errors[4, 1024] is None
+    assert "to be predicted: 4 rows left out: oversubscribed" in err
+    assert main([*words, "--ranks", "3,4", "--include-oversubscribed"]) == 0
+    assert "left out and predicted: N = 3,4 " in capsys.readouterr().out
+    assert main(["predict", "r", "--fit-ranks", "7", "--ranks", "3", "--sizes", "8"]) == 2
+    assert "no rows on 7 ranks to fit; there are rows on 2, 3, 4" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

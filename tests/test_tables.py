@@ -14,8 +14,9 @@ from ringbench.model.compare import compare_rows
 from ringbench.model.fit import fit_rows
 from ringbench.model.links import predict_links
 from ringbench.model.network import Link
+from ringbench.records.guards import GUARDS
 from ringbench.records.row import Row
-from ringbench.report.tables import render, verdict_line
+from ringbench.report.tables import WIDTH, render, verdict_line
 
 SIZES = (8, 1024, 65536, 2**20, 2**24)
 Flat = dict[str, Any]
@@ -333,13 +334,14 @@ def test_fits_in_text() -> None:
     text = render(fits(), "fit", "text", ["first line of words", "second"])
     blocks = text.split("\n\n")
     assert [block.splitlines()[0] for block in blocks[:3]] == [
-        "mpi of allreduce, sum float32 on cpu, in place, N = 16: whole calls; latency alpha in us, 1/beta and",
-        "mpi of allreduce, sum float32 on cpu, in place, N = 2: whole calls; latency alpha in us, 1/beta and",
-        "ring of allreduce, sum float32 on cpu, in place, N = 4: messages; latency alpha in us, 1/beta and",
+        "mpi of allreduce, sum float32 on cpu, in place, N = 16: whole calls; latency alpha in us, 1/beta in",
+        "mpi of allreduce, sum float32 on cpu, in place, N = 2: whole calls; latency alpha in us, 1/beta in",
+        "ring of allreduce, sum float32 on cpu, in place, N = 4: messages; latency alpha in us, 1/beta in",
     ]
-    assert blocks[1].splitlines()[-1].split()[:4] == ["8B", "to", "16MiB", "2.000"]
-    assert blocks[2].splitlines()[-1].split()[:4] == ["2B", "to", "4MiB", "2.000"]
-    assert blocks[2].splitlines()[-1].split()[6] == "1.000"
+    assert blocks[1].splitlines()[3].split()[:4] == ["8B", "to", "16MiB", "2.000"]
+    assert blocks[2].splitlines()[3].split()[:4] == ["2B", "to", "4MiB", "2.000"]
+    assert blocks[2].splitlines()[3].split()[6] == "1.000"
+    assert blocks[2].splitlines()[4] == "left out: sizes 0.0% off, at most 0%"
     assert blocks[3].splitlines() == ["first line of words", "second"]
     plain = " ".join(text.split())
     assert "link: alpha is the cost of a message and beta of a byte on every schedule's critical path" in plain
@@ -369,12 +371,47 @@ def test_segments_stand_in_the_order_of_their_messages_with_the_break_between() 
     assert "break between 64KiB and 128KiB: probably a full cache" in lines
 
 
+def test_fits_keep_to_the_page_and_leave_nothing_out_of_json() -> None:
+    """Every number at its longest, and more warnings than a row is likely to have."""
+    names = sorted(GUARDS)[:10]
+    changes: Flat = {
+        "message_low_nbytes": 1398101,
+        "message_high_nbytes": 5592405,
+        "alpha_s": 2.194e-8,
+        "alpha_low_s": 1.234e-8,
+        "alpha_high_s": 3.456e-8,
+        "beta_low_s_per_byte": 1 / 5.1e7,
+        "beta_high_s_per_byte": 1 / 3.9e7,
+        "bandwidth_gb_per_s": 0.04908,
+        "gamma_low_s_per_byte": 1e-9,
+        "gamma_high_s_per_byte": 4e-9,
+        "reduction_gb_per_s": 0.5,
+        "mape": 0.3123,
+        "worst": 1.594,
+        "heldout_ranks_mape": 0.321,
+        "heldout_ranks_worst": 1.37,
+        "warnings": names,
+    }
+    rows = [{**fits()[-1], **changes}]
+    text = render(rows, "fit", "text")
+    assert max(map(len, text.splitlines())) <= WIDTH
+    (line,) = lines_with(
+        text, "1.333MiB to 5.333MiB 0.02194 [0.01234, 0.03456] 0.04908 [0.03900, 0.05100] 31.2% (159%) "
+    )
+    assert line.split()[-1] == "".join(GUARDS[name].letter for name in names)
+    assert "1/gamma 0.5000 GB/s [0.2500, 1.000]" in text.splitlines()
+    assert "left out: rank counts 32.1% off, at most 137%; sizes 0.0% off, at most 0%" in text.splitlines()
+    assert json.loads(render(rows, "fit", "json")) == rows
+    spread = render([{**rows[0], "warnings": names[:2]}], "fit", "text")
+    assert lines_with(spread, "1.333MiB to")[0].split()[-1] == ",".join(GUARDS[name].letter for name in names[:2])
+
+
 def test_an_unknown_bandwidth_has_no_upper_end() -> None:
     flat = {**fits()[0], "beta_s_per_byte": 0.0, "beta_low_s_per_byte": 0.0, "bandwidth_gb_per_s": None}
     flat = {**flat, "beta_high_s_per_byte": 1e-9, "mape": 0.1234, "worst": 0.4, "warnings": ["beta not identified"]}
     text = render([flat], "fit", "text")
     (line,) = lines_with(text, "16MiB")
-    assert line.split()[6:11] == ["-", "[1.000,", "inf]", "-", "12.3%"]
+    assert line.split()[6:10] == ["-", "[1.000,", "inf]", "12.3%"]
     assert line.endswith(" B")
     assert "B = beta not identified: " in text
     without = {name: None if "_low_" in name or "_high_s" in name else value for name, value in flat.items()}

@@ -99,14 +99,19 @@ def compare_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _fitted(arguments: argparse.Namespace) -> FitResult:
+def _fitted(arguments: argparse.Namespace) -> tuple[FitResult, list[Row]]:
+    """Fit the rows of runs; return the fit, and the rows of rank counts that were to be left out."""
+    from ringbench.model.beside import split_ranks
     from ringbench.model.causes import facts_of
     from ringbench.model.fit import fit_rows
 
     runs = _read_runs(arguments.runs)
     rows = [row for run in runs for row in run.rows]
+    others: list[Row] = []
     if arguments.command == "fit" and arguments.algorithms:
         rows = [row for row in rows if row.algorithm in arguments.algorithms]
+    if arguments.command == "predict" and arguments.fit_ranks:
+        rows, others = split_ranks(rows, arguments.fit_ranks)
     result = fit_rows(
         rows,
         include_oversubscribed=arguments.include_oversubscribed,
@@ -116,7 +121,7 @@ def _fitted(arguments: argparse.Namespace) -> FitResult:
     )
     for note in result.notes:
         say(f"ringbench: {note}")
-    return result
+    return result, others
 
 
 @_showing
@@ -125,7 +130,7 @@ def fit_command(arguments: argparse.Namespace) -> int:
     from ringbench.model.explain import explain
     from ringbench.report.tables import render
 
-    result = _fitted(arguments)
+    result, _ = _fitted(arguments)
     rows = [fit.to_json() for fit in result.segments]
     sys.stdout.write(render(rows, "fit", arguments.format, explain(result)))
     return 0
@@ -134,8 +139,11 @@ def fit_command(arguments: argparse.Namespace) -> int:
 @_showing
 def predict_command(arguments: argparse.Namespace) -> int:
     """Predict times from a fit, or from the figures of links."""
+    from ringbench.model.beside import beside
+    from ringbench.model.explain import explain_left_out
     from ringbench.model.links import predict_links
     from ringbench.model.network import Link
+    from ringbench.model.points import points_of
     from ringbench.model.predict import predict_run
     from ringbench.report.tables import render
 
@@ -143,10 +151,21 @@ def predict_command(arguments: argparse.Namespace) -> int:
     given = [f"--{name.replace('_', '-')}" for name, value in bare.items() if value is not None]
     if arguments.runs and (given or arguments.collective):
         raise UsageError(f"{[*given, '--collective'][0]} goes without a run: a run's links are fitted")
-    if not arguments.runs and (arguments.assume is not None or arguments.include_oversubscribed):
-        raise UsageError("--assume and --include-oversubscribed are for a run that is fitted, and none is given")
+    if not arguments.runs and (arguments.assume or arguments.include_oversubscribed or arguments.fit_ranks):
+        of_run = "--assume, --include-oversubscribed and --fit-ranks"
+        raise UsageError(f"{of_run} are for a run that is fitted, and none is given")
+    words: list[str] = []
     if arguments.runs:
-        found, notes = predict_run(_fitted(arguments), arguments.ranks, arguments.sizes, arguments.algorithms)
+        result, others = _fitted(arguments)
+        found, notes = predict_run(result, arguments.ranks, arguments.sizes, arguments.algorithms)
+        asked = [row for row in others if row.nranks in arguments.ranks]
+        points, unshown = points_of(
+            asked, include_oversubscribed=arguments.include_oversubscribed, assume=arguments.assume
+        )
+        found, held = beside(found, points)
+        words = explain_left_out(result, held)
+        for note in unshown:
+            say(f"ringbench: to be predicted: {note}")
     else:
         two = (arguments.inner, arguments.outer, arguments.ranks_per_node)
         one = (arguments.alpha, arguments.beta)
@@ -168,7 +187,7 @@ def predict_command(arguments: argparse.Namespace) -> int:
             raise UsageError(str(error)) from None
     for note in notes:
         say(f"ringbench: not predicted: {note}")
-    sys.stdout.write(render([one.to_json() for one in found], "predict", arguments.format))
+    sys.stdout.write(render([one.to_json() for one in found], "predict", arguments.format, words))
     return 0
 
 

@@ -38,6 +38,20 @@ def explain(result: FitResult) -> list[str]:
     return lines
 
 
+def explain_left_out(result: FitResult, held: Sequence[HeldOut]) -> list[str]:
+    """Return lines on how far predictions are off at rank counts that were left out, and on what they come from."""
+    lines = []
+    for model in result.models:
+        for found in held if model.basis == LINK else ():
+            row = found.points[0].row
+            if (row.device, row.in_place) == (model.points[0].row.device, model.points[0].row.in_place):
+                place = f"{_place(model)}: " if len(held) > 1 else ""
+                left = _listed(sorted({point.row.nranks for point in found.points}))
+                lines.append(f"{place}fitted on N = {_listed(model.nranks)}: {_link(model)}")
+                lines.append(f"{place}left out and predicted: N = {left} {_held(found)}")
+    return lines
+
+
 def _place(model: Model) -> str:
     row = model.points[0].row
     return f"{row.device}, {'in place' if row.in_place else 'out of place'}"
@@ -101,21 +115,21 @@ def _trust(model: Model) -> list[str]:
     if model.ranks is None:
         lines.append(f"{model.nranks[0]} ranks alone: nothing shows whether other rank counts follow the curve")
     if found:
-        lines.append("left out and predicted: " + "; ".join(map(_held, found)))
+        named = [f"{'rank counts' if one.left == 'nranks' else 'sizes'} {_held(one)}" for one in found]
+        lines.append(f"left out and predicted: {'; '.join(named)}")
         lines.append(_verdict(model, found))
     return lines
 
 
 def _held(held: HeldOut) -> str:
-    what = "rank counts" if held.left == "nranks" else "sizes"
     error, point = held.worst
     row = point.row
     where = f"{row.algorithm} {format_size(row.nbytes)} on {row.nranks}"
     bias = held.bias
     least, most = min(bias, key=lambda decade: bias[decade]), max(bias, key=lambda decade: bias[decade])
     text = (
-        f"{what} {held.mape:.1%} off on average, worst {error:+.0%} ({where}), bias by decade from {bias[least]:+.0%} "
-        f"(from {least} B) to {bias[most]:+.0%} (from {most} B)"
+        f"{held.mape:.1%} off on average, {held.median:.1%} in the median, worst {error:+.0%} ({where}), bias by "
+        f"decade from {bias[least]:+.0%} (from {least} B) to {bias[most]:+.0%} (from {most} B)"
     )
     regrets = [regret for regret, _ in held.regrets]
     if regrets:

@@ -34,8 +34,9 @@ class Prediction:
     """Hold what one call would take. ``low_s`` and ``high_s`` bound it with 95 %, None where nothing tells.
 
     ``best`` marks the fastest of a cell, which wins from ``wins_from_nbytes`` to ``wins_to_nbytes`` within the sizes
-    asked for. ``basis`` is ``link`` (the curve of all schedules), ``own`` (the algorithm's own, which predicts it
-    better), ``call`` (whole calls at that rank count) or ``given``. ``warnings`` say what speaks against it.
+    asked for. ``measured_s`` is what a run measured of a cell that was not fitted, and ``error`` by what fraction the
+    prediction is above it. ``basis`` is ``link`` (the curve of all schedules), ``own`` (the algorithm's own, which
+    predicts it better), ``call`` (whole calls at that rank count) or ``given``. ``warnings`` say what is against it.
     """
 
     collective: str
@@ -45,6 +46,8 @@ class Prediction:
     predicted_s: float
     low_s: float | None
     high_s: float | None
+    measured_s: float | None
+    error: float | None
     algbw_gb_per_s: float | None
     best: bool
     wins_from_nbytes: int | None
@@ -157,7 +160,8 @@ def _place(model: Model) -> tuple[str, bool]:
 
 def blank(**values: Any) -> Prediction:
     """Return a prediction of which only some fields are known yet."""
-    unset = dict.fromkeys(("low_s", "high_s", "algbw_gb_per_s", "wins_from_nbytes", "wins_to_nbytes", "in_place"))
+    bounds = ("low_s", "high_s", "measured_s", "error", "wins_from_nbytes", "wins_to_nbytes")
+    unset = dict.fromkeys((*bounds, "algbw_gb_per_s", "in_place"))
     rest: dict[str, Any] = {"algorithm": "", "nbytes": 0, "predicted_s": 0.0, "best": False, "warnings": ()}
     return Prediction(**{**unset, **rest, **values})
 

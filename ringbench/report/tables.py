@@ -91,6 +91,8 @@ def _blocks(rows: Sequence[Flat], kind: str, words: Sequence[str], *, markdown: 
     if kind == "table" and any(row.get("of_limit") is not None for row in rows):
         shown = {name: write for name, write in columns.items() if name != "samples"}  # or it would be too wide
         columns = {**shown, "of_limit": lambda row: _digits(row.get("of_limit"))}
+    if kind == "predict" and any(row.get("measured_s") is not None for row in rows):
+        columns = {**columns, **_MEASURED}
 
     def block(row: Flat) -> list[Any]:
         return [row[name] for name in keys]
@@ -127,14 +129,16 @@ def _wrap(line: str) -> str:
 
 
 def _grid(headers: Sequence[str], cells: Sequence[Sequence[str]], markdown: bool) -> str:
-    """Draw the cells; text has one space between columns where two would make it wider than the page."""
+    """Draw the cells; text that is wider than the page has one space between columns, and then no commas in warn."""
     from tabulate import DataRow, TableFormat, tabulate
 
     align = ["left" if name in _LEFT else "right" for name in headers]
     if markdown:
         return str(tabulate(cells, headers, tablefmt="github", disable_numparse=True, colalign=align))
     grid = ""
-    for gap in ("  ", " "):
+    for gap, comma in (("  ", ","), (" ", ","), (" ", "")):
+        if headers[-1] == "warn":
+            cells = [[*row[:-1], row[-1].replace(",", comma)] for row in cells]
         line = DataRow("", gap, "")
         style = TableFormat(None, None, None, None, line, line, 0, None)
         # The names go in as a row: tabulate would pad a header by two.
@@ -166,7 +170,7 @@ def _fit_heading(members: Sequence[Flat]) -> str:
     row = members[0]
     what = f"{row['algorithm']} of {row['collective']}, {row['op']} {row['dtype']} on {row['device']}"
     place = "in place" if row["in_place"] else "out of place"
-    unit = "messages; latency alpha in us, 1/beta and 1/gamma in GB/s (10^9 B/s)"
+    unit = "messages; latency alpha in us, 1/beta in GB/s (10^9 B/s)"
     if row["basis"] == "call":
         unit = f"whole calls; {unit.removeprefix('messages; ')}"
     return f"{what}, {place}, N = {row['nranks']}: {unit}"
@@ -242,14 +246,23 @@ def _compare_closing(members: Sequence[Flat]) -> list[str]:
 
 
 def _fit_closing(members: Sequence[Flat]) -> list[str]:
-    """Say where the curve breaks and why, and how far off it is where it was not fitted."""
+    """Say where the curve breaks and why, what an addition costs, and how far off it is where it was not fitted."""
     ordered = sorted(members, key=lambda row: row["segment"])
-    return [
+    breaks = [
         f"break between {format_size(low['message_high_nbytes'])} and {format_size(high['message_low_nbytes'])}: "
         f"probably {high['cause']}"
         for low, high in pairwise(ordered)
         if high["cause"]
     ]
+    row = ordered[0]
+    bounds = _inverse_bounds(row["gamma_low_s_per_byte"], row["gamma_high_s_per_byte"])
+    gamma = [f"1/gamma {_digits(row['reduction_gb_per_s'])} GB/s {bounds}"] if row["reduction_gb_per_s"] else []
+    left = [
+        f"{what} {row[f'heldout_{name}_mape']:.1%} off, at most {row[f'heldout_{name}_worst']:.0%}"
+        for name, what in (("ranks", "rank counts"), ("sizes", "sizes"))
+        if row[f"heldout_{name}_mape"] is not None
+    ]
+    return [*breaks, *gamma, *([f"left out: {'; '.join(left)}"] if left else [])]
 
 
 def _predict_closing(members: Sequence[Flat]) -> list[str]:
@@ -260,10 +273,6 @@ def _predict_closing(members: Sequence[Flat]) -> list[str]:
         for name, low, high in ranges
     ]
     return [f"fastest: {', '.join(words)}"] if words else []
-
-
-def _off(mape: float | None, worst: float | None) -> str:
-    return "-" if mape is None or worst is None else f"{mape:.1%} ({worst:.0%})"
 
 
 def _reasons(members: Sequence[Flat]) -> list[str]:
@@ -318,15 +327,15 @@ _NOTES = {
     ],
     "fit": [
         "link: alpha is the cost of a message and beta of a byte on every schedule's critical path, at any N; gamma is "
-        "that of an added byte, - where it is inside beta",
+        "that of an added byte, and inside beta where there is no line of it",
         "call: the schedule is not known, or depends on size or nodes; alpha and beta are those of a whole call at "
         "that N, by vector size",
-        "mape: mean (worst) error of the points in the segment; left-out N, left-out size: of what was predicted "
-        "without them",
+        "mape: mean (worst) error of the points in the segment; left out: the same, of what was predicted of each rank "
+        "count, or size, without it",
     ],
     "predict": [
         "best: the fastest of those that need no switch that adds; interval: 95 %, of the fit and of the scatter of "
-        "the points about it",
+        "the points about it; measured, error: a median the fit has not seen, and how far above it the prediction is",
     ],
     "simulate": [
         "closed, over: the closed form, for links that are all alike and ranks that start together, and how far above "
@@ -377,8 +386,8 @@ def _verdict_of_check(row: Flat) -> str:
     return "-" if row["wrong"] is None else "FAIL" if row["wrong"] else "0"
 
 
-def _bandwidth_bounds(row: Flat) -> str:
-    low, high = row["beta_low_s_per_byte"], row["beta_high_s_per_byte"]
+def _inverse_bounds(low: float | None, high: float | None) -> str:
+    """Write the interval of a bandwidth [GB/s], from that of the cost of a byte [s]."""
     if low is None or high is None:
         return "-"
     slowest = _digits(1 / high / 1e9) if high else "inf"
@@ -413,12 +422,8 @@ _FIT: Columns = {
     "alpha": lambda row: _microseconds(row["alpha_s"]),
     "95%": lambda row: _bounds(row["alpha_low_s"], row["alpha_high_s"], _microseconds),
     "1/beta": lambda row: _digits(row["bandwidth_gb_per_s"]),
-    "95% ": _bandwidth_bounds,
-    "1/gamma": lambda row: _digits(row["reduction_gb_per_s"]),
-    "mape": lambda row: _off(row["mape"], row["worst"]),
-    "left-out N": lambda row: _off(row["heldout_ranks_mape"], row["heldout_ranks_worst"]),
-    "left-out size": lambda row: _off(row["heldout_sizes_mape"], row["heldout_sizes_worst"]),
-    "points": lambda row: str(row["points"]),
+    "95% ": lambda row: _inverse_bounds(row["beta_low_s_per_byte"], row["beta_high_s_per_byte"]),
+    "mape": lambda row: f"{row['mape']:.1%} ({row['worst']:.0%})",
 }
 
 _PREDICT: Columns = {
@@ -428,6 +433,11 @@ _PREDICT: Columns = {
     "95% interval": lambda row: _bounds(row["low_s"], row["high_s"], _microseconds),
     "algbw": lambda row: _digits(row["algbw_gb_per_s"]),
     "best": lambda row: "*" if row["best"] else "",
+}
+
+_MEASURED: Columns = {
+    "measured": lambda row: _microseconds(row["measured_s"]),
+    "error": lambda row: "-" if row["error"] is None else f"{row['error']:+.1%}",
 }
 
 _SIMULATE: Columns = {
