@@ -226,7 +226,7 @@ def test_configuration_of_slurm() -> None:
         "PartitionName=lab Nodes=ALL Default=YES MaxTime=60 DefaultTime=10 State=UP",
         "PartitionName=short Nodes=ALL MaxTime=1 State=UP",
     ]
-    assert "TmpFS=/run/tmp" in lines
+    assert {"TmpFS=/run/tmp", "SlurmdTimeout=15"} <= set(lines)
     assert "NodeName=node0 CPUs=1 State=UNKNOWN" in slurm_conf(Lab(nodes=1)).splitlines()
 
 

@@ -297,8 +297,9 @@ def agent_script(pids: Sequence[int]) -> str:
 def slurm_conf(lab: Lab) -> str:
     """Return the configuration of a Slurm without munge, accounts or control groups, each node with a core a rank.
 
-    Jobs may be requeued after 5 seconds: until the credentials of the first start are void. What a node's steps keep
-    in files is in its own temporary folder, where those of two nodes cannot collide.
+    Jobs may be requeued after 5 seconds: until the credentials of the first start are void. A node that does not answer
+    for 15 seconds is down. What is pending is looked at each second, or a requeued job would wait half a minute more.
+    What a node's steps keep in files is in its own temporary folder, where those of two nodes cannot collide.
     """
     nodes = "node0" if lab.nodes == 1 else f"node[0-{lab.nodes - 1}]"
     folder = f"{FOLDER}/slurm"
@@ -313,10 +314,11 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SchedulerParameters=batch_sched_delay=0
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
+SlurmdTimeout=15
 ReturnToService=2
 SlurmdParameters=config_overrides
 TmpFS={TMP}

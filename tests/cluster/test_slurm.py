@@ -1,43 +1,19 @@
-"""Tests of jobs/ under a real Slurm on a lab, however they end."""
+"""Tests of jobs/ under a real Slurm on a lab, to their end."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import ROOT, Mpi
-from harness import Finished, environment, run
+from conftest import Mpi
+from head import slurm
 
-from ringbench.records.run import RUN_FILE, read_run
+from ringbench.records.run import read_run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.mpi, pytest.mark.usefixtures("room_for_slurm")]
 
-#: Functions for the scripts below. Client commands wait minutes for a controller that is not there.
-PRELUDE = r"""
-set -euo pipefail
-rows() { cat "$OUT/run.jsonl" 2>/dev/null | grep -c '"kind":"row"' || true; }
-until_rows() { for _ in $(seq 900); do [ "$(rows)" -ge "$1" ] && return; sleep 0.1; done; cat "$OUT.log"; exit 90; }
-until_gone() { for _ in $(seq 900); do [ -z "$(timeout 10 squeue -h -j "$1")" ] && return; sleep 0.1; done; exit 91; }
-submit() { timeout 60 sbatch --parsable --output="$OUT.log" --time=5 "$@"; }
-exit_code() { timeout 10 scontrol show job "$1" | grep -o ' ExitCode=.*'; }
-"""
-
 SMALL = {"SIZES": "8,4KiB", "ALGORITHMS": "ring,mpi", "TIME_BUDGET": "3s"}
-LONG = {"SIZES": "1KiB:64KiB:x2", "ALGORITHMS": "ring,naive,mpi", "TIME_BUDGET": "60s"}
-
-
-def slurm(mpi: Mpi, tmp_path: Path, script: str, **more: str) -> Finished:
-    """Run a script on the head of two nodes with two ranks each; ``$OUT`` is the folder of the run."""
-    file = tmp_path / "script"
-    file.write_text(PRELUDE + script)
-    line = [mpi.python, "-m", "ringbench", "lab", "--nodes=2", "--ranks-per-node=2", "--rate=2gbit", "--slurm", "--"]
-    env = environment(mpi, JOBS=str(ROOT / "jobs"), OUT=str(tmp_path / "run"), **more)
-    found = run([*line, "bash", str(file)], env=env, status=None, limit_s=280)
-    log = tmp_path / "run.log"
-    assert found.status == 0, f"{found}\n{log.read_text() if log.exists() else ''}"
-    return found
 
 
 def test_the_commands_of_slurm_work(mpi: Mpi, tmp_path: Path) -> None:
@@ -50,7 +26,7 @@ def test_the_commands_of_slurm_work(mpi: Mpi, tmp_path: Path) -> None:
         until_gone $job
         job=$(submit --time=1 --partition=short --wrap='echo $SLURM_JOB_PARTITION on $(hostname); exit 3')
         until_gone $job
-        exit_code $job
+        fact $job ExitCode
         cat "$OUT.log"
     """
     said = slurm(mpi, tmp_path, script).stdout.splitlines()
@@ -65,12 +41,13 @@ def test_a_sweep_as_a_job(mpi: Mpi, tmp_path: Path, launcher: str) -> None:
     script = """
         job=$(submit --nodes=2 --ntasks-per-node=2 "$JOBS/cpu_sweep.sbatch")
         until_gone $job
-        exit_code $job
+        fact $job ExitCode
         cat "$OUT.log"
     """
     found = slurm(mpi, tmp_path, script, LAUNCHER=launcher, **SMALL)
     assert found.stdout.startswith(" ExitCode=0:0"), str(found)
     assert "4 ranks of one job (node0: 0-1, node1: 2-3)" in found.stdout, str(found)
+    assert "4 ranks: ring: 2 edges between 2 nodes\n" in found.stdout, str(found)
     done = read_run(tmp_path / "run")
     assert done.status == "complete"
     assert [job["nranks"] for job in done.jobs] == [1, 2, 4], str(found)
@@ -104,7 +81,7 @@ def test_a_wrong_launcher_is_found_out_before_anything_is_measured(mpi: Mpi, tmp
     script = """
         job=$(submit --nodes=2 --ntasks-per-node=2 "$JOBS/cpu_sweep.sbatch")
         until_gone $job
-        exit_code $job
+        fact $job ExitCode
         cat "$OUT.log"
     """
     found = slurm(mpi, tmp_path, script, LAUNCHER="srun", MPI_TYPE="none", **SMALL)
@@ -114,50 +91,24 @@ def test_a_wrong_launcher_is_found_out_before_anything_is_measured(mpi: Mpi, tmp
     assert not (tmp_path / "run").exists()
 
 
-def check_cut(folder: Path, found: Finished, status: str = "partial") -> Any:
-    """Check that a run that was cut holds whole rows, some of them but not all."""
-    assert (folder / RUN_FILE).read_bytes().endswith(b"\n")
-    done = read_run(folder)
-    assert (done.status, done.torn) == (status, False), str(found)
-    assert not any(row.wrong for row in done.rows)
-    return done
-
-
-def test_scancel_leaves_whole_rows(mpi: Mpi, tmp_path: Path) -> None:
+def test_what_a_job_is_told_about_its_ranks_and_its_memory(mpi: Mpi, tmp_path: Path) -> None:
     script = """
-        job=$(submit --nodes=2 --ntasks-per-node=2 "$JOBS/cpu_sweep.sbatch")
-        until_rows 4
-        scancel $job
+        job=$(submit --nodes=2 --ntasks-per-node=2 --distribution=cyclic "$JOBS/cpu_sweep.sbatch")
         until_gone $job
-        cat "$OUT.log"
-    """
-    found = slurm(mpi, tmp_path, script, **LONG)
-    done = check_cut(tmp_path / "run", found)
-    assert 4 <= len(done.rows) < 63
-    assert done.provenance["ranks"] == [1, 2, 4]
-
-
-def test_a_requeued_job_goes_on_where_it_stopped(mpi: Mpi, tmp_path: Path) -> None:
-    script = """
-        job=$(submit --nodes=2 --ntasks-per-node=2 "$JOBS/cpu_sweep.sbatch")
-        until_rows 4
-        scontrol requeue $job
-        before=0
-        for _ in $(seq 100); do [ "$(squeue -h -j $job -o %T)" = PENDING ] && break; sleep 0.1; done
-        before=$(rows); cp "$OUT/run.jsonl" "$OUT.before"
-        until_rows $((before + 2))
-        scontrol show job $job | grep -o 'Restarts=.'
-        scancel $job
+        fact $job ExitCode
+        job=$(SIZES=1T OUT=$OUT.none submit --nodes=2 --ntasks-per-node=2 "$JOBS/cpu_sweep.sbatch")
         until_gone $job
-        cat "$OUT.log"
+        fact $job ExitCode
+        cat "$OUT.log" "$OUT.none.log"
     """
-    found = slurm(mpi, tmp_path, script, **LONG)
-    assert "Restarts=1" in found.stdout, str(found)
-    done = check_cut(tmp_path / "run", found)
-    before = (tmp_path / "run.before").read_bytes()
-    assert (tmp_path / "run" / RUN_FILE).read_bytes().startswith(before), "what was measured before is not as it was"
-    assert done.repeated == 0
-    assert len({row.key for row in done.rows}) == len(done.rows)
+    found = slurm(mpi, tmp_path, script, LAUNCHER="srun", **SMALL)
+    assert found.stdout.startswith(" ExitCode=0:0\n ExitCode=2:0\n"), str(found)
+    ring = "4 ranks: ring: 4 edges between 2 nodes; 2 are possible with ranks in order of nodes (--map-by slot)\n"
+    assert ring in found.stdout, str(found)
+    done = read_run(tmp_path / "run")
+    assert done.jobs[-1]["hosts"] == ["node0", "node1", "node0", "node1"], str(found)
+    assert "\nringbench: size 1TiB: 1 rank with ring,mpi needs 1024.00 GiB of memory, but " in found.stdout, str(found)
+    assert not (tmp_path / "run.none").exists()
 
 
 def test_an_array_measures_on_each_number_of_nodes(mpi: Mpi, tmp_path: Path) -> None:
@@ -202,7 +153,7 @@ def test_a_plan_is_submitted(mpi: Mpi, tmp_path: Path) -> None:
         cd "$(dirname "$OUT")"
         job=$(ringbench slurm plan.toml --nodes 1,2 --ntasks-per-node 2 --submit)
         until_gone $job
-        exit_code $job
+        fact $job ExitCode
         ringbench table --format csv ringbench-$job | cut -d, -f1,2
     """
     found = slurm(mpi, tmp_path, script)
