@@ -61,8 +61,22 @@ def print_table(rows: Sequence[Row], format: str) -> None:
 @_showing
 def table_command(arguments: argparse.Namespace) -> int:
     """Show the bandwidth table of runs."""
-    rows = [row for run in _read_runs(arguments.runs) for row in run.rows]
-    print_table(rows, arguments.format)
+    from ringbench.model.pool import table_cells
+    from ringbench.report.bandwidth import WIDE
+    from ringbench.report.pivot import render_pivot
+    from ringbench.report.styles import render_style
+    from ringbench.report.tables import render
+
+    cells = table_cells(row for run in _read_runs(arguments.runs) for row in run.rows)
+    if arguments.style and arguments.format != "text":
+        raise UsageError(f"--style {arguments.style} has columns of its own, and goes without --format")
+    if arguments.style:
+        text = render_style(cells, arguments.style)
+    elif arguments.pivot:
+        text = render_pivot(cells, arguments.format)
+    else:
+        text = render(cells, WIDE if arguments.wide else "table", arguments.format)
+    sys.stdout.write(text)
     return 0
 
 
