@@ -10,7 +10,12 @@ from ringbench.report.figures import one_line
 WIDTH = 100
 
 #: Columns of words; all others are of numbers, which stand on the right.
-LEFT = frozenset(("algorithm", "type", "redop", "collective", "verdict", "basis", "lever", "engine", "stop", "warn"))
+LEFT = frozenset(
+    (
+        *("algorithm", "type", "redop", "stop", "warn", "verdict", "basis", "lever", "engine"),
+        *("", "cell", "before", "after"),
+    )
+)
 
 Cells = Sequence[Sequence[str]]
 

@@ -2,8 +2,8 @@
 
 A time is what these tools mean by one: the mean over iterations of each rank's own time, averaged over ranks, in us
 with three decimals. A row of which that is not known, since another tool measured it, has that tool's mean instead.
-Sizes are those of the tool too. Comment lines before each table say what the tool has no words for; ``import`` reads all
-of it back without options.
+Sizes are those of the tool too. Comment lines before each table say what the tool has no words for; ``import`` reads
+all of it back without options.
 """
 
 from __future__ import annotations
