@@ -233,6 +233,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--resume", action="store_true", help="go on with the run in DIR: measure only what is missing")
     _add_launcher(sub)
     sub.add_argument("--check", action="store_true", help="only start the largest job, and see that all ranks are one")
+    sub.add_argument("--quiet", action="store_true", help="say nothing of progress; warnings and errors remain")
     sub.add_argument("--job-limit", type=_checked(_seconds), metavar="S", help="end a job that takes longer")
     _add_format(sub)
 
@@ -240,6 +241,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("plan", nargs="?", metavar="PLAN.toml", help="settings in a file; options here override them")
     _add_settings(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder for run.jsonl (default: none is written)")
+    sub.add_argument("--quiet", action="store_true", help="say nothing of progress; warnings and errors remain")
     sub.add_argument("--check", action="store_true", help="only say who takes part, and see that all ranks are one job")
     for hidden, kind in (
         ("append", Path),
@@ -248,6 +250,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
         ("cases-total", int),
         ("budget-after", float),
         ("launch", int),
+        ("live", int),
     ):
         sub.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     _add_format(sub)

@@ -159,7 +159,7 @@ def _leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
         for inner in value:
             yield from _leaves(name, inner)
     elif isinstance(value, list):
-        yield name, " ".join(dict.fromkeys(map(str, value)))
+        yield name, " ".join(dict.fromkeys(map(str, value))) or "none"
     elif value is not None:
         yield name, str(value)
 
