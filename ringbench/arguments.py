@@ -15,7 +15,8 @@ from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS,
 from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
 
-FORMATS = ("text", "markdown", "csv", "json")
+STYLES = ("osu", "nccl", "imb")
+FORMATS = ("text", "markdown", "latex", "csv", "json")
 
 
 class UsageError(Exception):
@@ -232,6 +233,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--resume", action="store_true", help="go on with the run in DIR: measure only what is missing")
     _add_launcher(sub)
     sub.add_argument("--check", action="store_true", help="only start the largest job, and see that all ranks are one")
+    sub.add_argument("--quiet", action="store_true", help="say nothing of progress; warnings and errors remain")
     sub.add_argument("--job-limit", type=_checked(_seconds), metavar="S", help="end a job that takes longer")
     _add_format(sub)
 
@@ -239,6 +241,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("plan", nargs="?", metavar="PLAN.toml", help="settings in a file; options here override them")
     _add_settings(sub)
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder for run.jsonl (default: none is written)")
+    sub.add_argument("--quiet", action="store_true", help="say nothing of progress; warnings and errors remain")
     sub.add_argument("--check", action="store_true", help="only say who takes part, and see that all ranks are one job")
     for hidden, kind in (
         ("append", Path),
@@ -247,13 +250,20 @@ def make_parser(version: str) -> argparse.ArgumentParser:
         ("cases-total", int),
         ("budget-after", float),
         ("launch", int),
+        ("live", int),
     ):
         sub.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     _add_format(sub)
 
-    sub = command("table", "print the bandwidth table of a run", "ringbench table results/laptop")
+    sub = command("table", "print the bandwidth table of runs", TABLE_EXAMPLE)
     sub.add_argument("runs", nargs="+", metavar="RUN", help="a run.jsonl or its folder")
     _add_format(sub)
+    shape = sub.add_mutually_exclusive_group()
+    shape.add_argument("--wide", action="store_true", help="all columns, however wide (CSV and JSON always have them)")
+    pivot = "sizes down and algorithms across, with the fastest marked and the ratio to mpi"
+    shape.add_argument("--pivot", choices=("algorithm",), help=pivot)
+    style = "the columns of osu_allreduce -f, nccl-tests or IMB, for programs that read those"
+    shape.add_argument("--style", choices=STYLES, help=style)
     sub = command("compare", "compare two algorithms of a run, or two runs", COMPARE_EXAMPLE)
     sub.add_argument("runs", nargs="+", metavar="RUN", help="one run, or the earlier and the later of two")
     sub.add_argument("--algorithm", default="ring", help="whose time is divided (default ring)")
@@ -357,4 +367,5 @@ LAB_EXAMPLE = "ringbench lab --nodes 4 -- ringbench sweep --sizes 8:16MiB:x8 --a
 DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
 SIMULATE_EXAMPLE = "ringbench simulate --algorithm ring --ranks 4096 --size 1GiB --alpha 2us --beta 50GB/s"
 PREDICT_EXAMPLE = "ringbench predict --alpha 2us --beta 50GB/s --ranks 8,64 --sizes 1KiB:1GiB:x32"
+TABLE_EXAMPLE = "ringbench table results/laptop --pivot algorithm"
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

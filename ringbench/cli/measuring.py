@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringbench.arguments import UsageError
 from ringbench.cli.showing import print_table, show_sweep
-from ringbench.cli.talk import Terminated, ending, heed_signals, say, words_of, world
+from ringbench.cli.talk import ERASE, LiveLine, Terminated, ending, heed_signals, live_width, say, words_of, world
 from ringbench.records.provenance import now, package_version, provenance
 from ringbench.records.row import Row
 from ringbench.records.run import Run, append, read_run, rows_of, run_file
@@ -102,7 +102,10 @@ def sweep_command(arguments: argparse.Namespace) -> int:
         raise UsageError(words_of(error)) from None
 
     heed_signals()
-    say(f"ringbench: {memory}")
+    if not arguments.quiet:
+        say(f"ringbench: {memory}")
+    width = None if arguments.quiet or mpirun.flavour == "slurm" else live_width()  # srun passes on whole lines alone
+    erase = "" if width is None else ERASE
     try:
         with holding:
             outcome = sweep(
@@ -116,10 +119,11 @@ def sweep_command(arguments: argparse.Namespace) -> int:
                 extra=extra,
                 stderr=sys.stderr.fileno(),
                 time_limit_s=arguments.job_limit,
-                report=lambda text: say(f"ringbench: {text}"),
+                report=lambda text: say(f"{erase}ringbench: {text}"),
+                told=["--quiet"] if arguments.quiet else [] if width is None else [f"--live={width}"],
             )
     except (KeyboardInterrupt, Terminated) as reason:
-        say(f"ringbench: {ending(reason)}; what was measured is in {file} (go on with --resume --out {folder})")
+        say(f"{erase}ringbench: {ending(reason)}; what was measured is in {file} (go on with --resume --out {folder})")
         return 1
     except (ValueError, OSError) as error:
         say(f"ringbench: {words_of(error)}")
@@ -409,6 +413,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
             }
             write_record(file, job)
     rows: list[Row] = []
+    live = LiveLine((arguments.live or live_width()) if first and not arguments.quiet else None)
     progress = Progress(
         done=arguments.cases_before or 0,
         total=arguments.cases_total or len(settings.sizes) * len(settings.algorithms) * len(settings.placements),
@@ -417,12 +422,19 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     )
     choose = choose_by_rule if arguments.choices is None else choose_by(arguments.choices)
     launch, seen = arguments.launch or 0, comm.bcast(seen, root=0)
+    live.show(progress.current(settings, comm.Get_size(), 0))
     for row in measure(comm, settings, launch=launch, warnings=warnings, choose=choose, aligned=aligned, known=seen):
         rows.append(row)
         if first and row.key not in known:
             if file is not None:
                 write_record(file, row.to_json())
-            say(progress.line(row))
+            line = progress.line(row)
+            if live.width is None and not arguments.quiet:
+                say(line)
+            elif live.width is not None and row.wrong:  # to be seen, and to stay
+                live.show("")
+                say(line)
+        live.show(progress.current(settings, comm.Get_size(), len(rows)))
     if first and arguments.out is not None:
         assert file is not None
         write_record(file, {"kind": "end", "status": "complete", "failures": []})

@@ -61,8 +61,22 @@ def print_table(rows: Sequence[Row], format: str) -> None:
 @_showing
 def table_command(arguments: argparse.Namespace) -> int:
     """Show the bandwidth table of runs."""
-    rows = [row for run in _read_runs(arguments.runs) for row in run.rows]
-    print_table(rows, arguments.format)
+    from ringbench.model.pool import table_cells
+    from ringbench.report.bandwidth import WIDE
+    from ringbench.report.pivot import render_pivot
+    from ringbench.report.styles import render_style
+    from ringbench.report.tables import render
+
+    cells = table_cells(row for run in _read_runs(arguments.runs) for row in run.rows)
+    if arguments.style and arguments.format != "text":
+        raise UsageError(f"--style {arguments.style} has columns of its own, and goes without --format")
+    if arguments.style:
+        text = render_style(cells, arguments.style)
+    elif arguments.pivot:
+        text = render_pivot(cells, arguments.format)
+    else:
+        text = render(cells, WIDE if arguments.wide else "table", arguments.format)
+    sys.stdout.write(text)
     return 0
 
 
@@ -70,6 +84,7 @@ def table_command(arguments: argparse.Namespace) -> int:
 def compare_command(arguments: argparse.Namespace) -> int:
     """Compare two algorithms of a run, or two runs; return 1 where asked to and something is slower."""
     from ringbench.model.compare import ENOUGH_LAUNCHES, compare_rows, compare_runs, took_turns
+    from ringbench.report.change import render_change
     from ringbench.report.tables import render
 
     if len(arguments.runs) > 2:
@@ -89,7 +104,11 @@ def compare_command(arguments: argparse.Namespace) -> int:
             arguments.threshold,
             interleaved=took_turns(runs[0]),
         )
-    sys.stdout.write(render([row.to_json() for row in found], "compare", arguments.format))
+    flat = [row.to_json() for row in found]
+    if len(runs) == 2 and arguments.format == "markdown":
+        sys.stdout.write(render_change(runs[0], runs[1], flat))
+    else:
+        sys.stdout.write(render(flat, "compare", arguments.format))
     slower = [row for row in found if row.verdict == "slower"]
     if slower and arguments.fail_if_slower:
         cells = ", ".join(f"{row.algorithm} {format_size(row.nbytes)} N={row.nranks}" for row in slower[:4])

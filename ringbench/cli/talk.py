@@ -20,6 +20,30 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+#: Go to the start of the terminal's line, and empty it.
+ERASE = "\r\x1b[K"
+
+
+class LiveLine:
+    """Keep one line of a terminal up to date; ``width`` is that of the terminal, None where nothing is to be shown."""
+
+    def __init__(self, width: int | None):
+        self.width = width
+
+    def show(self, text: str) -> None:
+        """Put a text in the place of the line that is there; an empty one takes it away."""
+        if self.width is not None:
+            sys.stderr.write(ERASE + text[: self.width - 1])
+            sys.stderr.flush()
+
+
+def live_width() -> int | None:
+    """Return how many columns stderr has where it is a terminal that can take back a line, else None."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+
+
 def say_once(text: str) -> None:
     """Say a line once for a whole MPI job: on rank 0, or where there is no common world, by the first on its node."""
     from ringbench.launch.environment import launched

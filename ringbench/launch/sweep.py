@@ -86,13 +86,14 @@ def sweep(
     stderr: int | None = None,
     time_limit_s: float | None = None,
     report: Callable[[str], None],
+    told: Sequence[str] = (),
 ) -> Outcome:
     """Start one job for each rank count and launch; each appends its rows to ``file`` and prints to ``stderr``.
 
-    All rank counts have their first launch before any has its second. Rows that the file already holds are not measured
-    again. The time budget of the settings is that of the whole sweep, shared out by what jobs of the same rank count
-    were seen to need. A job that fails or takes too long does not stop the others. The last line says ``complete`` or
-    ``partial``, also when an exception passes.
+    ``told`` are further arguments of each. All rank counts have their first launch before any has its second. Rows that
+    the file already holds are not measured again. The time budget of the settings is that of the whole sweep, shared
+    out by what jobs of the same rank count were seen to need. A job that fails or takes too long does not stop the
+    others. The last line says ``complete`` or ``partial``, also when an exception passes.
     """
     failures: list[str] = []
     status = "partial"
@@ -111,7 +112,7 @@ def sweep(
             program += [f"--launch={launch}"] if launch else []
             program += [f"--append-at={file.stat().st_size}"]
             program += [f"--cases-before={sum(cases[:index])}", f"--cases-total={sum(cases)}"]
-            program += [f"--budget-after={max(0.0, end - time.monotonic() - budget):.1f}"]
+            program += [f"--budget-after={max(0.0, end - time.monotonic() - budget):.1f}", *told]
             limit = START_LIMIT_S + PATIENCE * budget if time_limit_s is None else time_limit_s
             failure = start_job(nranks, program, mpirun, environ, extra, stderr, limit)
             if failure is None and (left := missing_sizes(file, job, nranks, launch)):

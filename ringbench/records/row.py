@@ -127,6 +127,7 @@ class Row:
             "device": self.device,
             "nranks": self.nranks,
             "nbytes": self.nbytes,
+            "count": self.count,
             "median_s": time,
             "ci_low_s": low,
             "ci_high_s": high,

@@ -104,6 +104,11 @@ class Settings:
         """Return the values of ``in_place`` to run."""
         return {"in": (True,), "out": (False,), "both": (True, False)}[self.placement]
 
+    @property
+    def cells(self) -> list[tuple[int, bool]]:
+        """Return the sizes and values of ``in_place`` in the order in which they are measured."""
+        return [(nbytes, in_place) for nbytes in sorted(self.sizes) for in_place in self.placements]
+
     def arguments(self) -> list[str]:
         """Return the command line of ``ringbench run`` that says the same."""
         words = [

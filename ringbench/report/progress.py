@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ringbench.records.row import Row
+from ringbench.records.settings import Settings
 from ringbench.records.units import format_seconds, format_size
 
 
@@ -36,7 +37,23 @@ class Progress:
             result = format_seconds(middle)
         else:
             result = f"{format_seconds(middle)} [{format_seconds(low)}, {format_seconds(high)}]"
-        left = max(0.0, self.end - self.clock()) + self.after
         place = "in place" if row.in_place else "out of place"
         name = f"N={row.nranks} {row.collective} {row.algorithm} {format_size(row.nbytes)} {place}"
-        return f"[{self.done}/{self.total}] {name}: {result}; at most {left:.0f} s of measuring left"
+        return f"[{self.done}/{self.total}] {name}: {result}; {self._left()}"
+
+    def current(self, settings: Settings, nranks: int, cases: int) -> str:
+        """Return what is measured once so many cases of this job are finished: all algorithms of a size in turns.
+
+        An empty text where none is left.
+        """
+        groups = settings.cells
+        at = cases // len(settings.algorithms)
+        if at >= len(groups):
+            return ""
+        nbytes, in_place = groups[at]
+        place = "in place" if in_place else "out of place"
+        name = f"N={nranks} {settings.collective} {format_size(nbytes)} {place}"
+        return f"[{self.done}/{self.total}] {self._left()}; now {name}: {', '.join(settings.algorithms)}"
+
+    def _left(self) -> str:
+        return f"at most {max(0.0, self.end - self.clock()) + self.after:.0f} s of measuring left"

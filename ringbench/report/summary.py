@@ -65,10 +65,22 @@ def _fastest(key: tuple[Any, ...], members: Sequence[Flat]) -> str:
     return f"{what}: {', '.join(words)}"
 
 
+def leaders(cell: Sequence[Flat]) -> tuple[str | None, set[str]]:
+    """Return the name with the smallest median of one size, and those whose intervals reach to its interval.
+
+    Rows without a median, or with a wrong result, take no part; where no other is left there is no name.
+    """
+    right = [row for row in cell if row["median_s"] is not None and not row["wrong"]]
+    if not right:
+        return None, set()
+    best = min(right, key=lambda row: row["median_s"])
+    end = best["median_s"] if best["ci_high_s"] is None else best["ci_high_s"]
+    near = {row["algorithm"] for row in right if (row["ci_low_s"] or row["median_s"]) <= end}
+    return best["algorithm"], near - {best["algorithm"]}
+
+
 def _best(cell: Sequence[Flat]) -> str:
     """Return the name with the smallest median, with those whose intervals reach to it."""
-    best = min(cell, key=lambda row: row["median_s"])
-    end = best["median_s"] if best["ci_high_s"] is None else best["ci_high_s"]
-    near = {row["algorithm"] for row in cell if (row["ci_low_s"] or row["median_s"]) <= end} - {best["algorithm"]}
-    names = [best["algorithm"], *sorted(near)]
+    best, near = leaders(cell)
+    names = [str(best), *sorted(near)]
     return " or ".join(names) if len(names) < 4 else f"{names[0]} or {len(near)} others"

@@ -96,7 +96,7 @@ def measure(
     aligned = alignment(comm, settings.sync) if aligned is None else aligned
     backend = backend_for(settings.device)
     tick = comm.allreduce(clock_tick(), MPI.MAX)
-    groups = [(nbytes, in_place) for nbytes in sorted(settings.sizes) for in_place in settings.placements]
+    groups = settings.cells
     need = weights(groups, known or {})
     end = time.perf_counter() + settings.time_budget_s
     for done, (nbytes, in_place) in enumerate(groups):

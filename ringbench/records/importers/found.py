@@ -80,6 +80,7 @@ class Found:
     samples_s: tuple[float, ...]
     estimand: str
     in_place: bool = False
+    buffers: int = 1
     block: bool = False
     equal: bool = False
     wrong: int | None = None
@@ -109,6 +110,7 @@ class Found:
             samples_s=self.samples_s,
             wrong=self.wrong,
             wrong_detail=self.wrong_detail,
+            buffers=self.buffers,
             estimand=self.estimand,
         )
         return Row.from_json(row.to_json())

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ringbench.records.importers.found import MPI_DTYPES, MPI_OPS, Found, LeftOut, Table, Tool, reported
+from ringbench.records.importers.found import MPI_DTYPES, MPI_OPS, Asked, Found, LeftOut, Table, Tool, reported
 from ringbench.records.importers.lines import Line, count, number, seconds
+from ringbench.records.importers.own import Own, Said
 from ringbench.schedule.semantics import COLLECTIVES, collective_named
 
 IMB = "Intel MPI Benchmarks"
@@ -28,12 +29,17 @@ _BLOCKS = ("allgather", "alltoall", "reduce_scatter_block")
 class Imb(Tool):
     """Follow the output of IMB-MPI1 and IMB-NBC, one table for each benchmark and number of processes."""
 
+    def __init__(self, asked: Asked, own: Own):
+        super().__init__(asked)
+        self.own = own
+
     def forget(self) -> None:
         """Forget version, types, benchmark and number of processes."""
         self.version: str | None = None
         self.facts = {"MPI_Datatype": "MPI_BYTE", "MPI_Datatype for reductions": "MPI_FLOAT", "MPI_Op": "MPI_SUM"}
         self.benchmark: str | None = None
         self.nranks: int | None = None
+        self.said = Said()
 
     def heed(self, line: Line) -> Table | bool | None:
         """Take in version, types, benchmark and ``#processes``; open a table at ``#bytes #repetitions ...``."""
@@ -42,7 +48,7 @@ class Imb(Tool):
             self.forget()
             self.version = version[1]
         elif benchmark := _BENCHMARK.fullmatch(bare):
-            self.benchmark, self.nranks = benchmark[1], None
+            self.benchmark, self.nranks, self.said = benchmark[1], None, self.own.take()
             return LeftOut([], "")
         elif processes := _PROCESSES.fullmatch(bare):
             self.nranks = self.asked.nranks_or(count(processes[1]))
@@ -64,7 +70,8 @@ class Imb(Tool):
         time = next((time for time in _TIMES if time in columns), None)
         if (name and collective not in COLLECTIVES) or time is None or columns[0] != "bytes":
             return LeftOut(columns, f"{name or 'a table without averages'}: no collective that ringbench knows")
-        year = count(re.split(r"\W", self.version)[0]) if self.version else None
+        version = self.said.columns or self.version
+        year = count(re.split(r"\W", version)[0]) if version else None
         if called == "reduce_scatter" and year is None:
             reason = "its size means the vector until IMB 2018 and a block from 2019, and the file names no version"
             return LeftOut(columns, f"{name}: {reason}")
@@ -77,6 +84,7 @@ class _ImbTable(Table):
         super().__init__(columns)
         self.time, self.collective, self.block, self.waits = time, collective, block, waits
         self.asked, self.version, self.facts, self.nranks = tool.asked, tool.version, dict(tool.facts), tool.nranks
+        self.said = tool.said
 
     def found(self, cells: Mapping[str, str], ordered: list[str]) -> list[Found] | str | None:
         size, time = count(cells["bytes"]), seconds(cells[self.time], 6)
@@ -90,22 +98,24 @@ class _ImbTable(Table):
         defects = number(cells["defects"]) if "defects" in cells else None
         timed = "a non-blocking call and its wait" if self.waits else "the local duration"
         return [
-            Found(
-                tool=IMB,
-                version=self.version,
-                collective=collective,
-                algorithm="mpi",
-                op=op,
-                dtype=dtype,
-                device="cpu",
-                nranks=self.asked.nranks_or(self.nranks),
-                size=size,
-                samples_s=(time,),
-                estimand=f"mean over repetitions and ranks of {timed} (IMB {self.time})",
-                in_place=collective == "bcast",
-                block=self.block or (self.collective is None and collective in _BLOCKS),
-                wrong=None if defects is None else int(defects != 0),
-                wrong_detail="the benchmark's own check found defects" if defects else None,
-                reported=reported(cells),
+            self.said.over(
+                Found(
+                    tool=IMB,
+                    version=self.version,
+                    collective=collective,
+                    algorithm="mpi",
+                    op=op,
+                    dtype=dtype,
+                    device="cpu",
+                    nranks=self.asked.nranks_or(self.nranks),
+                    size=size,
+                    samples_s=(time,),
+                    estimand=f"mean over repetitions and ranks of {timed} (IMB {self.time})",
+                    in_place=collective == "bcast",
+                    block=self.block or (self.collective is None and collective in _BLOCKS),
+                    wrong=None if defects is None else int(defects != 0),
+                    wrong_detail="the benchmark's own check found defects" if defects else None,
+                    reported=reported(cells),
+                )
             )
         ]

@@ -14,6 +14,7 @@ from typing import Any
 
 from ringbench.records.importers.found import Asked, Found, Table, Tool, reported
 from ringbench.records.importers.lines import Line, count, number, seconds
+from ringbench.records.importers.own import Own, Said
 
 NCCL, RCCL = "nccl-tests", "rccl-tests"
 
@@ -33,7 +34,7 @@ PROGRAMS = {
     "reduce": "reduce",
     "alltoall": "alltoall",
 }
-_DTYPES = {
+DTYPES = {
     "float": "float32",
     "double": "float64",
     "half": "float16",
@@ -45,13 +46,19 @@ _DTYPES = {
     "char": "int8",
     "int": "int32",
     **{name: name for name in ("int8", "uint8", "int32", "uint32", "int64", "uint64")},
+    # Not of the tool, but of ringbench's tables in its columns.
+    **{name: name for name in ("int16", "uint16", "bool", "complex64", "complex128", "unknown")},
 }
-_OPS = {"avg": "average"}
+OPS = {"avg": "average"}
 _WORD = re.compile(r"\w{1,30}", re.ASCII)
 
 
 class Nccl(Tool):
     """Follow the output of all_reduce_perf and its like, one table for each run of a program."""
+
+    def __init__(self, asked: Asked, own: Own):
+        super().__init__(asked)
+        self.own = own
 
     def forget(self) -> None:
         """Forget tool, program and devices."""
@@ -78,7 +85,7 @@ class Nccl(Tool):
             return True
         columns = bare.split()
         if columns[:3] == ["size", "count", "type"] and {"time", "cputime"} & set(columns):
-            table = _NcclTable(columns, self)
+            table = _NcclTable(columns, self, self.own.take())
             self.forget()
             return table
         programs = set(_PROGRAM.findall(bare))
@@ -89,7 +96,7 @@ class Nccl(Tool):
 
 
 class _NcclTable(Table):
-    def __init__(self, columns: list[str], tool: Nccl):
+    def __init__(self, columns: list[str], tool: Nccl, said: Said):
         places = [at for at, name in enumerate(columns) if name in ("time", "cputime")]
         self.places = [(at, end) for at, end in zip(places, [*places[1:], len(columns)], strict=True)][:2]
         if columns[-1] == "timestamp":  # a day and a time
@@ -97,6 +104,7 @@ class _NcclTable(Table):
         super().__init__(columns)
         self.asked, self.tool, self.version, self.program = tool.asked, tool.tool, tool.version, tool.program
         self.hosts = tuple(host for _, host in sorted(tool.hosts.items()))
+        self.said = said
 
     def found(self, cells: Mapping[str, str], ordered: list[str]) -> list[Found] | str | None:
         size = count(ordered[0])
@@ -104,12 +112,14 @@ class _NcclTable(Table):
         for place, (start, end) in enumerate(self.places):
             one = dict(zip(self.columns[start:end], ordered[start:end], strict=True))
             time = next(iter(one))
+            if one[time] == "N/A" and self.said.version is not None:  # measured in the other placement alone
+                continue
             wrong = wrong_elements(one.get("#wrong", "N/A"))
             took = seconds(one[time], 6)
             if size is None or took is None or (wrong is None and one.get("#wrong", "N/A") != "N/A"):
                 return None
             values.append((place == 1, (took,), estimand_of(self.tool, time), wrong, reported(one)))
-        return results(
+        found = results(
             self.asked,
             values,
             tool=self.tool,
@@ -117,10 +127,11 @@ class _NcclTable(Table):
             program=self.program,
             dtype=cells["type"],
             op=cells.get("redop", "none"),
-            nranks=len(self.hosts) or None,
+            nranks=len(self.hosts) or self.said.nranks,
             size=size,
             hosts=self.hosts,
         )
+        return [self.said.over(one) for one in found] if isinstance(found, list) else found
 
 
 def estimand_of(tool: str, column: str) -> str:
@@ -150,7 +161,7 @@ def results(
     """Return what both placements of one size say, or why they are left out."""
     if program is not None and program not in PROGRAMS:
         return f"{ascii(program[:40])[1:-1]}_perf: no collective that ringbench knows"
-    if dtype not in _DTYPES:
+    if dtype not in DTYPES:
         return f"type {ascii(dtype[:40])[1:-1]}: not known"
     if size is None or not _WORD.fullmatch(op) or not all(host.isprintable() for host in hosts):
         return None
@@ -160,8 +171,8 @@ def results(
             version=version or None,
             collective=asked.collective_or(PROGRAMS[program] if program else None),
             algorithm=tool.removesuffix("-tests"),
-            op=_OPS.get(op, op),
-            dtype=_DTYPES[dtype],
+            op=OPS.get(op, op),
+            dtype=DTYPES[dtype],
             device="rocm" if tool == RCCL else "cuda",
             nranks=asked.nranks_or(nranks),
             size=size,

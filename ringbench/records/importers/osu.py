@@ -1,4 +1,4 @@
-"""OSU Micro-Benchmarks 5 to 7, OMB-Py, and what ringbench itself writes in their format.
+"""OSU Micro-Benchmarks 5 to 7 and OMB-Py, and what ringbench itself writes in their columns.
 
 A sample is the column ``Avg Latency(us)``, the mean over iterations of each rank's own time, averaged over ranks, with
 and without ``-f``; of a non-blocking collective ``Pure Comm.(us)``. The size is that of one rank's block for allgather
@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ringbench.records.importers.found import MPI_DTYPES, Found, LeftOut, Table, Tool, reported
+from ringbench.records.importers.found import MPI_DTYPES, Asked, Found, LeftOut, Table, Tool, reported
 from ringbench.records.importers.lines import Line, count, seconds
+from ringbench.records.importers.own import Own, Said
 from ringbench.schedule.semantics import COLLECTIVES, collective_named
 
 OSU, OMB_PY = "OSU Micro-Benchmarks", "OMB-Py"
@@ -23,8 +24,6 @@ _TITLE = re.compile(
 )
 _OTHER_TITLE = re.compile(r"(?:OSU|OMB[- ]Py(?:thon)?) .{1,100} Test(?: v[\w.]+)?.{0,40}")
 _DATATYPE = re.compile(r"Datatype: (\w+)\.?")
-_OWN = re.compile(r"#\s*(algorithm|nranks)\s+(\S+)")
-_NAME = re.compile(r"[A-Za-z][\w.+-]{0,60}", re.ASCII)
 _COLUMN = re.compile(
     r"Size(?: ?[\[(]B(?:ytes)?[\])])?"
     r"|(?:Avg |Min |Max )?(?:Latency|Bandwidth) ?[\[(]\w+(?:/s)?[\])]"
@@ -38,25 +37,21 @@ _BLOCKS = ("allgather", "alltoall")
 class Osu(Tool):
     """Follow the output of osu_allreduce and its like, one table for each program or datatype."""
 
+    def __init__(self, asked: Asked, own: Own):
+        super().__init__(asked)
+        self.own = own
+
     def forget(self) -> None:
-        """Forget title, type, algorithm and number of ranks."""
+        """Forget title, type and what was said before it."""
         self.title: Mapping[str, str | None] = {}
         self.dtype: str | None = None
-        self.said: dict[str, str] = {}
-        self._ahead: dict[str, str] = {}
+        self.said = Said()
 
     def heed(self, line: Line) -> Table | bool | None:
-        """Take in titles, types, ``# algorithm NAME`` and ``# nranks N``; open a table at ``# Size ...``."""
-        if own := _OWN.fullmatch(line.text):
-            if own[1] == "nranks":
-                self.asked.nranks_or(count(own[2]))
-            elif not _NAME.fullmatch(own[2]):
-                return None
-            self._ahead[own[1]] = own[2]
-            return True
+        """Take in titles and types; open a table at ``# Size ...``."""
         if title := _TITLE.fullmatch(line.bare) or _OTHER_TITLE.fullmatch(line.bare):
             self.title = {"whole": line.bare, **title.groupdict()}
-            self.dtype, self.said, self._ahead = None, self._ahead, {}
+            self.dtype, self.said = None, self.own.take()
             return LeftOut([], "")
         if datatype := _DATATYPE.fullmatch(line.bare):
             self.dtype = datatype[1]
@@ -67,7 +62,7 @@ class Osu(Tool):
         times = [name for name in columns if _TIME.fullmatch(name)]
         if not times and not any("/s" in name for name in columns):
             return None
-        self.said, self._ahead = {**self.said, **self._ahead}, {}
+        self.said = self.said.and_then(self.own.take())
         return self._table(columns, times)
 
     def _table(self, columns: list[str], times: list[str]) -> Table:
@@ -102,24 +97,26 @@ class _OsuTable(Table):
         python = (self.title.get("tool") or "").startswith("OMB")
         library, device = self.title.get("library") or "MPI", self.title.get("device")
         return [
-            Found(
-                tool=OMB_PY if python else OSU,
-                version=self.title.get("version"),
-                collective=collective,
-                algorithm=self.said.get("algorithm", "mpi" if library == "MPI" else library.lower()),
-                op="sum",
-                dtype=dtype,
-                device=device.lower() if device else "cpu" if library == "MPI" else "cuda",
-                nranks=self.asked.nranks_or(count(self.said["nranks"]) if "nranks" in self.said else None),
-                size=size,
-                samples_s=(time,),
-                estimand=f"mean over iterations and ranks of {self._timed()} ({self.time})",
-                in_place=collective == "bcast",
-                block=collective in _BLOCKS,
-                equal=self.equal,
-                wrong={"pass": 0, "fail": 1}.get(cells.get("Validation", "").lower()),
-                wrong_detail="the benchmark's own validation failed" if failed else None,
-                reported=reported(cells),
+            self.said.over(
+                Found(
+                    tool=OMB_PY if python else OSU,
+                    version=self.title.get("version"),
+                    collective=collective,
+                    algorithm="mpi" if library == "MPI" else library.lower(),
+                    op="sum",
+                    dtype=dtype,
+                    device=device.lower() if device else "cpu" if library == "MPI" else "cuda",
+                    nranks=self.asked.nranks_or(self.said.nranks),
+                    size=size,
+                    samples_s=(time,),
+                    estimand=f"mean over iterations and ranks of {self._timed()} ({self.time})",
+                    in_place=collective == "bcast",
+                    block=collective in _BLOCKS,
+                    equal=self.equal,
+                    wrong={"pass": 0, "fail": 1}.get(cells.get("Validation", "").lower()),
+                    wrong_detail="the benchmark's own validation failed" if failed else None,
+                    reported=reported(cells),
+                )
             )
         ]
 

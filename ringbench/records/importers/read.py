@@ -16,6 +16,7 @@ from ringbench.records.importers.imb import Imb
 from ringbench.records.importers.lines import TELLING, NotSaidError, Source
 from ringbench.records.importers.nccl import Nccl
 from ringbench.records.importers.osu import Osu
+from ringbench.records.importers.own import Own
 from ringbench.records.importers.plain import Plain
 from ringbench.records.provenance import now, package_version
 from ringbench.records.row import Row
@@ -178,7 +179,8 @@ def _read_json(source: Source, asked: Asked, report: Report) -> Iterator[tuple[i
 
 def _read_lines(source: Source, asked: Asked, report: Report) -> Iterator[tuple[int, Found]]:
     """Yield what the rows say, each with the number of its line; whoever opened a table reads the lines below it."""
-    tools: list[Tool] = [Osu(asked), Imb(asked), Nccl(asked), Plain(asked)]
+    own = Own(asked)
+    tools: list[Tool] = [own, Osu(asked, own), Imb(asked, own), Nccl(asked, own), Plain(asked)]
     table: Table | None = None
     for line in source.lines():
         understood = line.comment
