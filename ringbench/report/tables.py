@@ -256,7 +256,8 @@ def _fit_closing(members: Sequence[Flat]) -> list[str]:
     ]
     row = ordered[0]
     bounds = _inverse_bounds(row["gamma_low_s_per_byte"], row["gamma_high_s_per_byte"])
-    gamma = [f"1/gamma {_digits(row['reduction_gb_per_s'])} GB/s {bounds}"] if row["reduction_gb_per_s"] else []
+    timed = "" if row["gamma_from"] == "messages" else f", from {row['gamma_from']}"
+    gamma = [f"1/gamma {_digits(row['reduction_gb_per_s'])} GB/s {bounds}{timed}"] if row["reduction_gb_per_s"] else []
     left = [
         f"{what} {row[f'heldout_{name}_mape']:.1%} off, at most {row[f'heldout_{name}_worst']:.0%}"
         for name, what in (("ranks", "rank counts"), ("sizes", "sizes"))
