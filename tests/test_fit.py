@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ringbench.model.curve import Search, solve
+from ringbench.model.addition import timed_addition, told_apart
+from ringbench.model.curve import Search, curve_from, solve
+from ringbench.model.explain import explain
 from ringbench.model.fit import Fit, fit_rows
 from ringbench.model.intervals import interval, redraw
 from ringbench.model.points import points_of, schedule_of
+from ringbench.model.predict import predict_run
 from ringbench.records.guards import CROWDED, GUARDS
 from ringbench.records.row import Row
 from ringbench.schedule.cost import cost
@@ -22,7 +25,7 @@ FIELDS = [
     *("collective", "algorithm", "segment", "message_low_nbytes", "message_high_nbytes"),
     *("alpha_s", "alpha_low_s", "alpha_high_s"),
     *("beta_s_per_byte", "beta_low_s_per_byte", "beta_high_s_per_byte", "bandwidth_gb_per_s"),
-    *("gamma_s_per_byte", "gamma_low_s_per_byte", "gamma_high_s_per_byte", "reduction_gb_per_s"),
+    *("gamma_s_per_byte", "gamma_low_s_per_byte", "gamma_high_s_per_byte", "reduction_gb_per_s", "gamma_from"),
     *("cause", "nranks", "basis", "dtype", "op", "device", "in_place", "mape", "worst", "points"),
     *("heldout_ranks_mape", "heldout_ranks_worst", "heldout_sizes_mape", "heldout_sizes_worst"),
     *("heldout_decade_nbytes", "heldout_bias", "regret_mean", "regret_worst", "drawn", "warnings"),
@@ -205,6 +208,96 @@ def test_what_adds_one_byte_for_two_that_move_cannot_tell_gamma(name: str) -> No
     assert fit.gamma_s_per_byte is None
     assert fit.beta_s_per_byte == pytest.approx(1.1e-9)
     assert fit.warnings == ("gamma not identified",)
+
+
+def added(rows: list[Row], gamma: float, call: float = 1e-6) -> list[Row]:
+    """Return rows with the longest addition of their steps timed by itself, calling which costs something too."""
+    share = {"ring": 1.0, "rabenseifner": 0.5, "binomial_tree": 1.0}
+    found = []
+    for one in rows:
+        nbytes = round(one.nbytes * share[one.algorithm] / (one.nranks if one.algorithm == "ring" else 1))
+        found.append(replace(one, addition_nbytes=nbytes, addition_s=call + gamma * nbytes))
+    return found
+
+
+@pytest.mark.parametrize("names", [("ring",), ("ring", "rabenseifner", "binomial_tree")])
+def test_additions_timed_by_themselves_tell_gamma(names: tuple[str, ...]) -> None:
+    link = ((0, 2e-6, 1e-9), (8192, 8e-6, 0.3e-9))
+    rows = [linked(name, n, 64 << 2 * i, link, 0.2e-9) for name in names for n in (2, 4, 8) for i in range(10)]
+    inside, apart = fit_rows(rows), fit_rows(added(rows, 0.2e-9))
+    assert [one.gamma_from for one in inside.segments] == [None, None]
+    for one, before, (_, alpha, beta) in zip(apart.segments, inside.segments, link, strict=True):
+        assert one.gamma_from == "timed additions"
+        assert (one.alpha_s, one.beta_s_per_byte) == pytest.approx((alpha, beta), rel=0.05)
+        assert one.alpha_s == before.alpha_s
+        assert one.beta_s_per_byte == pytest.approx(before.beta_s_per_byte - 0.1e-9)
+        assert one.gamma_s_per_byte == pytest.approx(0.2e-9, rel=1e-6)
+        assert one.warnings == ()
+    assert [one.mape for one in apart.segments] == pytest.approx([one.mape for one in inside.segments])
+    assert apart.segments[0].heldout_ranks_mape == inside.segments[0].heldout_ranks_mape
+    naive = linked("naive", 4, 4096, link, 0.2e-9)
+    found, _ = predict_run(apart, [4], [4096], ["naive"])
+    assert found[0].predicted_s == pytest.approx(naive.samples_s[0], rel=0.05)
+    assert found[0].warnings == ("not measured",)
+    assert "an addition, timed by itself: sum of float32 5 GB/s" in " ".join(explain(apart))
+    assert fit_rows(added(rows, 0.2e-9), resamples=0).segments[0].gamma_s_per_byte == pytest.approx(0.2e-9)
+
+
+def test_the_interval_of_a_timed_addition_holds_the_truth() -> None:
+    rows = added([linked("ring", n, 64 << 2 * i, ((0, 2e-6, 1e-9),), 0.5e-9) for n in (2, 4) for i in range(10)], 0.0)
+    inside: dict[str, list[bool]] = {"beta": [], "gamma": []}
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        measured = [
+            replace(one, addition_s=(1e-6 + 0.5e-9 * (one.addition_nbytes or 0)) * random.normal(1, 0.03))
+            for one in noisy(rows, seed)
+        ]
+        points, _ = points_of(measured)
+        timed = timed_addition(points, 200)
+        assert timed is not None
+        assert timed.drawn is not None
+        search = Search(points)
+        curve = curve_from(search.shapes[0], solve(search.columns(search.shapes[0]), search.times)[0])
+        drawn = redraw(points, curve, search.columns(curve.shape), 200)
+        apart = told_apart(curve, drawn, timed, 0.5, search.lengths[-1])
+        assert apart is not None
+        assert apart[1] is not None
+        low, high = interval(timed.drawn, timed.gamma)
+        inside["gamma"].append(low <= 0.5e-9 <= high)
+        low, high = interval(apart[1].betas[:, 0], apart[0].betas[0])
+        inside["beta"].append(low <= 1e-9 <= high)
+    assert {what: np.mean(one) for what, one in inside.items() if not 0.88 <= np.mean(one) <= 1} == {}
+
+
+def test_additions_that_cannot_be_those_of_the_steps_stay_inside_beta() -> None:
+    """From memory they take longer than from cache."""
+    rows = [linked("ring", n, 64 << 2 * i, ((0, 2e-6, 1e-9),), 0.2e-9) for n in (2, 4) for i in range(10)]
+    slow = fit_rows(added(rows, 4e-9))
+    (one,) = slow.segments
+    assert (one.gamma_from, one.gamma_s_per_byte) == (None, None)
+    assert one.beta_s_per_byte == pytest.approx(1.1e-9)
+    assert one.warnings == ("gamma not identified",)
+    assert "by themselves they take 0.25 GB/s, and leave no time for messages" in " ".join(explain(slow))
+
+
+def test_timed_additions_of_too_few_lengths_or_several_types_tell_nothing() -> None:
+    rows = added([linked("ring", n, 64 << 2 * i, ((0, 2e-6, 1e-9),), 0.2e-9) for n in (2, 4) for i in range(5)], 0.2e-9)
+    two = [replace(one, addition_nbytes=64 if one.nbytes < 1024 else 4096) for one in rows]
+    assert only(two).gamma_from is None
+    other = [replace(one, dtype="float64") for one in rows]
+    assert only([*rows, *other]).gamma_from is None
+    assert only(rows).gamma_from == "timed additions"
+
+
+def test_messages_that_tell_gamma_need_no_timed_additions() -> None:
+    names = ("ring", "recursive_doubling")
+    rows = [
+        linked(name, n, 64 << 2 * i, ((0, 2e-6, 1e-9),), 0.2e-9) for name in names for n in (2, 4) for i in range(9)
+    ]
+    timed = [replace(one, addition_nbytes=one.nbytes, addition_s=1e-6 + 9e-9 * one.nbytes) for one in rows]
+    (one,) = fit_rows(timed).segments
+    assert one.gamma_from == "messages"
+    assert one.gamma_s_per_byte == pytest.approx(0.2e-9)
 
 
 TRUTHS: dict[str, tuple[Link, float, list[tuple[str, str]]]] = {

@@ -65,6 +65,19 @@ def test_the_order_is_the_same_on_ranks_with_other_steps() -> None:
     assert list(first.bare) == list(second.bare) == [(MESSAGE, 2), (MESSAGE, 4), (MESSAGE, 7), (REDUCTION, 4)]
 
 
+def test_the_longest_addition_of_any_rank_is_told_by_itself() -> None:
+    found = limits([((5, 5), (3, 2))], Comm(slowest=5))
+    for (kind, length), contestant in found.bare.items():
+        contestant.samples_s = [] if kind == MESSAGE else [length * 1e-6, length * 2e-6, length * 9e-6]
+    for own in (((5, 5), (3, 2)), ((3, 2),)):  # another rank has the longer one
+        elements, seconds = found.addition(own)
+        assert elements == 5
+        assert seconds == pytest.approx(10e-6)
+    assert limits([((5, 0),)]).addition(((5, 0),)) == (None, None)
+    found.bare[REDUCTION, 5].samples_s = []
+    assert found.addition(((5, 5),)) == (None, None)
+
+
 def test_empty_messages_are_not_measured() -> None:
     assert limits([((0, 0), (0, 0)), ()]).contestants == []
     assert limits([]).contestants == []

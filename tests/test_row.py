@@ -177,6 +177,8 @@ def test_a_row_comes_back_from_json_as_it_was() -> None:
         stop="ci",
         remark="ring chosen",
         limit_s=0.5 * MS,
+        addition_nbytes=64,
+        addition_s=0.1 * MS,
         warnings=("short", "noisy"),
     )
     data = json.loads(json.dumps(full.to_json(), allow_nan=False))
@@ -196,7 +198,7 @@ def test_fields_of_a_newer_version_are_ignored_and_missing_ones_named() -> None:
 
 def test_rows_of_a_version_without_remarks_and_limits_are_read() -> None:
     data = json.loads(json.dumps(row().to_json()))
-    del data["remark"], data["limit_s"]
+    del data["remark"], data["limit_s"], data["addition_nbytes"], data["addition_s"]
     assert Row.from_json(data) == row()
 
 

@@ -386,6 +386,7 @@ def test_fits_keep_to_the_page_and_leave_nothing_out_of_json() -> None:
         "gamma_low_s_per_byte": 1e-9,
         "gamma_high_s_per_byte": 4e-9,
         "reduction_gb_per_s": 0.5,
+        "gamma_from": "timed additions",
         "mape": 0.3123,
         "worst": 1.594,
         "heldout_ranks_mape": 0.321,
@@ -399,7 +400,7 @@ def test_fits_keep_to_the_page_and_leave_nothing_out_of_json() -> None:
         text, "1.333MiB to 5.333MiB 0.02194 [0.01234, 0.03456] 0.04908 [0.03900, 0.05100] 31.2% (159%) "
     )
     assert line.split()[-1] == "".join(GUARDS[name].letter for name in names)
-    assert "1/gamma 0.5000 GB/s [0.2500, 1.000]" in text.splitlines()
+    assert "1/gamma 0.5000 GB/s [0.2500, 1.000], from timed additions" in text.splitlines()
     assert "left out: rank counts 32.1% off, at most 137%; sizes 0.0% off, at most 0%" in text.splitlines()
     assert json.loads(render(rows, "fit", "json")) == rows
     spread = render([{**rows[0], "warnings": names[:2]}], "fit", "text")

@@ -68,11 +68,14 @@ def _link(model: Model) -> str:
         f"{op} of {dtype} {1 / gamma / 1e9:.3g} GB/s" if gamma else f"{op} of {dtype} no cost that shows"
         for (op, dtype), gamma in zip(curve.shape.reductions, curve.gammas, strict=True)
     ]
-    adds = f"; an addition: {', '.join(costs)}" if costs else ""
+    alone = ", timed by itself" if model.timed else ""
+    adds = f"; an addition{alone}: {', '.join(costs)}" if costs else ""
     if not costs and any(point.reduced for point in model.points):
-        adds = (
-            "; additions are inside the bandwidth: allgather beside reduce_scatter, or recursive doubling, tells them"
-        )
+        adds = "; additions are inside the bandwidth: "
+        if model.timed:
+            adds += f"by themselves they take {1 / model.timed.gamma / 1e9:.3g} GB/s, and leave no time for messages"
+        else:
+            adds += "allgather beside reduce_scatter, recursive doubling or --limit tells them"
     return f"a message costs {', '.join(parts)}{adds}"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ringbench.model.addition import Addition, timed_addition, told_apart
 from ringbench.model.causes import Facts, cause_of
 from ringbench.model.curve import FEWEST, FLOOR, Curve, Reduction, Search
 from ringbench.model.heldout import HeldOut, hold_out, instead, median_error, only
@@ -17,6 +18,9 @@ from ringbench.model.points import CALL, LINK, Point, points_of, separable
 from ringbench.model.resample import RESAMPLES
 from ringbench.records.row import Row
 from ringbench.records.units import format_size
+
+#: Where gamma comes from.
+MESSAGES, TIMED = "messages", "timed additions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,8 @@ class Fit:
     is ``call`` where they are not (the library's own): then m is the vector and t a whole call at one rank count.
     ``message_low_nbytes`` and ``message_high_nbytes`` are the shortest and longest message measured in the segment, and
     ``cause`` says what the break before it probably is. ``gamma_s_per_byte`` is the cost of an added byte for this
-    ``op`` and ``dtype``, None where it is inside beta. ``mape`` and ``worst`` are the mean and largest relative error
+    ``op`` and ``dtype``, None where it is inside beta; ``gamma_from`` says whether ``messages`` told it apart or
+    ``timed additions``. ``mape`` and ``worst`` are the mean and largest relative error
     of the ``points`` with messages in the segment; ``heldout_ranks_...`` and ``heldout_sizes_...`` those of the whole
     curve where one rank count, or one size, was left out, ``heldout_bias`` the signed mean of the latter (else of the
     former) in each decade of sizes that begins at ``heldout_decade_nbytes``. ``regret_mean`` and ``regret_worst`` say
@@ -51,6 +56,7 @@ class Fit:
     gamma_low_s_per_byte: float | None
     gamma_high_s_per_byte: float | None
     reduction_gb_per_s: float | None
+    gamma_from: str | None
     cause: str | None
     nranks: str
     basis: str
@@ -84,6 +90,8 @@ class Model:
 
     ``redrawn`` is None where no intervals were asked for. ``ranks`` and ``sizes`` are what was predicted of left out
     rank counts and sizes. ``own`` has the curve of an algorithm by itself where that predicts it better.
+    ``timed`` are additions timed by themselves, None where messages tell their cost; it is in the curve unless it
+    leaves nothing for messages.
     """
 
     basis: str
@@ -94,6 +102,7 @@ class Model:
     ranks: HeldOut | None
     sizes: HeldOut | None
     own: dict[tuple[str, str], Model]
+    timed: Addition | None = None
 
     @property
     def lengths(self) -> list[float]:
@@ -108,8 +117,7 @@ class Model:
     @property
     def share(self) -> float:
         """Return the bytes added for each byte moved that are inside beta: 0 where additions are told apart."""
-        shares = [point.reduced / point.moved for point in self.points]
-        return 0.0 if self.curve.shape.reductions else float(np.median(shares))
+        return 0.0 if self.curve.shape.reductions else _share(self.points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +142,10 @@ def fit_rows(
     Every row's time is the sum of t(m) over the messages of its schedule's critical path, and gamma times the bytes
     added on it. All schedules of one device and placement are fitted together, over all rank counts, algorithms,
     collectives and types: a link carries bytes; only gamma depends on op and dtype. Where nothing tells gamma from
-    beta it is inside beta, in the ratio of those rows. A name without a schedule is fitted for each rank count by
-    itself, as whole calls of the vector's size, unless ``assume`` names the algorithm it stands for. Launches of one
-    cell are pooled. ``resamples`` of 0 leaves out the intervals. ``facts`` are what is known of the machine.
+    beta it is inside beta, in the ratio of those rows; additions that were timed by themselves tell it. A name without
+    a schedule is fitted for each rank count by itself, as whole calls of the vector's size, unless ``assume`` names the
+    algorithm it stands for. Launches of one cell are pooled. ``resamples`` of 0 leaves out the intervals. ``facts`` are
+    what is known of the machine.
 
     See ``points_of`` for what is left out; groups of fewer than 3 sizes are skipped. Raises ValueError saying what is
     missing where no group is left.
@@ -178,6 +187,7 @@ def _fewest_sizes(members: Sequence[Point]) -> int:
 
 def _model(points: Sequence[Point], resamples: int) -> Model:
     search = Search(points, separable(points))
+    timed = None if search.reductions else timed_addition(points, resamples)
     held = {left: hold_out(points, search, left) for left in ("nranks", "nbytes")}
     own: dict[tuple[str, str], Model] = {}
     names: dict[tuple[str, str], list[Point]] = defaultdict(list)
@@ -193,12 +203,12 @@ def _model(points: Sequence[Point], resamples: int) -> Model:
         if all(ours[left] for left in held if theirs[left]) and (
             median_error(ours.values()) < median_error(theirs.values())
         ):
-            own[name] = _curve_of(members, alone, ours, {}, resamples)
+            own[name] = _curve_of(members, alone, ours, {}, resamples, timed)
     held = {
         which: instead(found, [one.ranks if which == "nranks" else one.sizes for one in own.values()])
         for which, found in held.items()
     }
-    return _curve_of(points, search, held, own, resamples)
+    return _curve_of(points, search, held, own, resamples, timed)
 
 
 def _curve_of(
@@ -207,18 +217,29 @@ def _curve_of(
     held: dict[str, HeldOut | None],
     own: dict[tuple[str, str], Model],
     resamples: int,
+    timed: Addition | None,
 ) -> Model:
     curve, _ = search.best()
+    redrawn = redraw(points, curve, search.columns(curve.shape), resamples) if resamples else None
+    about = scatter(points, curve)
+    if timed is not None:
+        longest = search.lengths[-1]
+        curve, redrawn = told_apart(curve, redrawn, timed, _share(points), longest) or (curve, redrawn)
     return Model(
         basis=points[0].basis,
         points=tuple(points),
         curve=curve,
-        redrawn=redraw(points, curve, search.columns(curve.shape), resamples) if resamples else None,
-        scatter=scatter(points, curve),
+        redrawn=redrawn,
+        scatter=about,
+        timed=timed,
         ranks=held["nranks"],
         sizes=held["nbytes"],
         own=own,
     )
+
+
+def _share(points: Sequence[Point]) -> float:
+    return float(np.median([point.reduced / point.moved for point in points]))
 
 
 def _segments(model: Model, facts: Facts) -> list[Fit]:
@@ -264,6 +285,7 @@ def _segment(model: Model, at: int, reduction: Reduction | None, facts: Facts) -
         gamma_low_s_per_byte=gammas[0],
         gamma_high_s_per_byte=gammas[1],
         reduction_gb_per_s=_inverse(gamma),
+        gamma_from=None if gamma is None else MESSAGES if model.timed is None else TIMED,
         cause=cause_of(curve, at, model.lengths, facts) if at else None,
         nranks=",".join(map(str, model.nranks)),
         basis=model.basis,

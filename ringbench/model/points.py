@@ -25,7 +25,8 @@ class Point:
     """Hold one cell, its launches pooled: how long it takes [s], and what its critical path costs.
 
     ``messages`` are the path's messages in bytes, each length with its number; ``reduced`` the bytes added on it. Where
-    the schedule is not known, a whole call stands for one message of the vector's size.
+    the schedule is not known, a whole call stands for one message of the vector's size. ``additions`` were timed by
+    themselves beside it: launch, bytes and seconds of each.
     """
 
     row: Row
@@ -35,6 +36,7 @@ class Point:
     reduced: float
     basis: str
     warnings: tuple[str, ...]
+    additions: tuple[tuple[int, int, float], ...] = ()
 
     @property
     def reduction(self) -> tuple[str, str]:
@@ -141,4 +143,9 @@ def _point(members: Sequence[Row], assume: str | None) -> Point:
         reduced=reduced,
         basis=CALL if algorithm is None else LINK,
         warnings=tuple(sorted({warning for row in members for warning in row.warnings})),
+        additions=tuple(
+            (row.launch, row.addition_nbytes, row.addition_s)
+            for row in members
+            if row.addition_nbytes and row.addition_s
+        ),
     )

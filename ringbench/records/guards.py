@@ -182,7 +182,7 @@ _ALL = (
         letter="Y",
         about="fit",
         meaning="the cost of an addition is not told apart from that of a byte, or its interval reaches 0",
-        advice="add allgather beside reduce_scatter, or recursive_doubling",
+        advice="add allgather beside reduce_scatter, recursive_doubling, or --limit",
     ),
     Guard(
         name="outside ranks",

@@ -42,7 +42,8 @@ class Row:
     ``wrong`` counts wrong elements over all ranks and checks, None where nothing was checked. ``bytes_sent_max`` is
     what the busiest rank sends, None where the library does not say. ``stop`` says which rule ended sampling: ``ci``,
     ``budget`` or ``max``. ``reason`` says why there are no samples, ``remark`` what was decided by size, by nodes or by
-    ``auto``. ``limit_s`` is what the steps' bare Sendrecvs and reductions add up to.
+    ``auto``. ``limit_s`` is what the steps' bare Sendrecvs and reductions add up to, ``addition_s`` what the longest of
+    these reductions, of ``addition_nbytes``, takes by itself.
     """
 
     collective: str
@@ -67,6 +68,8 @@ class Row:
     reason: str | None = None
     remark: str | None = None
     limit_s: float | None = None
+    addition_nbytes: int | None = None
+    addition_s: float | None = None
     warnings: tuple[str, ...] = ()
     late: int = 0
     clock_error_s: float | None = None
@@ -180,7 +183,7 @@ class Row:
         collective_named(row.collective)
         if "|" in row.algorithm:
             raise _not_a_row("algorithm", row.algorithm)
-        for name in ("wrong", "bytes_sent_max"):
+        for name in ("wrong", "bytes_sent_max", "addition_nbytes"):
             value = getattr(row, name)
             if value is not None and (type(value) is not int or not 0 <= value < _LIMIT):
                 raise _not_a_row(name, value)
@@ -195,7 +198,7 @@ class Row:
                 raise _not_a_row(name, getattr(row, name))
         if (row.count == 0) != (row.nbytes == 0) or row.count > row.nbytes:
             raise _not_a_row("count", row.count)
-        bare = [time for time in (row.limit_s, row.clock_error_s) if time is not None]
+        bare = [time for time in (row.limit_s, row.addition_s, row.clock_error_s) if time is not None]
         for name in ("late", "buffers"):
             if not (name == "buffers") <= getattr(row, name) < _LIMIT:
                 raise _not_a_row(name, getattr(row, name))

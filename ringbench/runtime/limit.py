@@ -59,3 +59,12 @@ class Limits:
         for step in steps:
             total += sum(median(self.bare[kind, length].samples_s) for kind, length in enumerate(step) if length)
         return float(self.comm.allreduce(total, MPI.MAX))
+
+    def addition(self, steps: tuple[tuple[int, int], ...]) -> tuple[int, float] | tuple[None, None]:
+        """Return the elements of the longest reduction of the steps of any rank, and its seconds. Collective.
+
+        None and None where there is none, or it has no samples.
+        """
+        longest = self.comm.allreduce(max((step[1] for step in steps), default=0), MPI.MAX)
+        bare = self.bare.get((1, longest))
+        return (longest, median(bare.samples_s)) if bare is not None and bare.samples_s else (None, None)

@@ -261,6 +261,8 @@ class _Group:
         """Return one finished row for each algorithm."""
         clock_error_s = self.aligned.error_s()
         for cell in self.cells:
+            steps = cell.plan.steps if self.limits and cell.plan else None
+            added, addition_s = self.limits.addition(steps) if self.limits and steps else (None, None)
             row = Row(
                 collective=self.settings.collective,
                 algorithm=cell.algorithm,
@@ -283,7 +285,9 @@ class _Group:
                 stop=cell.contestant.stop if cell.contestant else None,
                 reason=cell.reason or _unsampled(cell),
                 remark=cell.plan.remark if cell.plan else None,
-                limit_s=self.limits.of(cell.plan.steps) if self.limits and cell.plan and cell.plan.steps else None,
+                limit_s=self.limits.of(steps) if self.limits and steps else None,
+                addition_nbytes=added * ITEMSIZE[self.settings.dtype] if added else None,
+                addition_s=addition_s,
                 late=cell.contestant.late if cell.contestant else 0,
                 clock_error_s=clock_error_s,
                 buffers=self.settings.buffers,
