@@ -149,8 +149,6 @@ def test_every_mpirun_in_a_lab_finds_the_nodes() -> None:
     assert plain["HYDRA_HOST_FILE"] == "/run/hosts.hydra"
     assert plain["PRTE_MCA_hwloc_default_binding_policy"] == "none"
     assert plain["OMPI_MCA_mpi_yield_when_idle"] == "1"
-    assert plain["OMPI_MCA_btl_tcp_flags"] == "send,inplace"  # or exchanges of long messages go at half the rate
-    assert plain["UCX_TCP_PUT_ENABLE"] == "n"
     # In an allocation of Slurm it is Slurm that says which nodes there are.
     assert set(plain) - set(slurm) == {name for name in plain if "agent" in name.lower() or "host" in name.lower()} | {
         "HYDRA_LAUNCHER",

@@ -127,10 +127,6 @@ def environment(lab: Lab) -> dict[str, str]:
 
     Each node believes that it has all cores to itself: ranks are not bound, or those of several nodes would share one,
     and Open MPI's yield while they wait. MPICH has no such switch. Ranks fill one node after the other.
-
-    Over TCP both libraries hand a long message to a socket in one piece, and the answer that lets the other direction
-    begin stands behind it: two ranks that exchange vectors, and are not quite in step, then take turns, at half the rate
-    of their link. Sent in fragments the two directions go side by side.
     """
     variables = {
         VARIABLE: lab.words,
@@ -138,8 +134,6 @@ def environment(lab: Lab) -> dict[str, str]:
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "^ofi,openib,uct,usnic",
         "OMPI_MCA_btl_tcp_if_include": NETWORK,
-        "OMPI_MCA_btl_tcp_flags": "send,inplace",
-        "UCX_TCP_PUT_ENABLE": "n",
         "OMPI_MCA_mpi_yield_when_idle": "1",
         "PRTE_MCA_prte_if_include": NETWORK,
         "PRTE_MCA_hwloc_default_binding_policy": "none",
