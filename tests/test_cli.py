@@ -316,7 +316,7 @@ def test_every_format(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert out.endswith("\n")
         assert out.isascii()
         seen.add(out)
-    assert len(seen) == 4
+    assert len(seen) == len(FORMATS)
 
 
 def test_case_24_what_has_no_number_is_null_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:

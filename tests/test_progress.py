@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from ringbench.records.row import Row
+from ringbench.records.settings import Settings
 from ringbench.report.progress import Progress
 
 
@@ -25,6 +26,18 @@ def test_cases_and_what_is_left_are_counted() -> None:
     assert line == "[5/10] N=2 allreduce ring 1KiB in place: 100us [98us, 102us]; at most 1003 s of measuring left"
     few = progress.line(row(samples_s=(1e-4,) * 3, in_place=False))
     assert few == "[6/10] N=2 allreduce ring 1KiB out of place: 100us; at most 1003 s of measuring left"
+
+
+def test_what_is_measured_now_follows_from_the_cases_that_are_finished() -> None:
+    settings = Settings(sizes=(1024, 8), algorithms=("ring", "mpi"), placement="both")
+    progress = Progress(done=4, total=12, end=7.0, after=0.0, clock=lambda: 4.0)
+    said = [progress.current(settings, 2, cases) for cases in range(9)]
+    assert said[0] == said[1] == "[4/12] at most 3 s of measuring left; now N=2 allreduce 8B in place: ring, mpi"
+    assert said[2].endswith("now N=2 allreduce 8B out of place: ring, mpi")
+    assert said[7].endswith("now N=2 allreduce 1KiB out of place: ring, mpi")
+    assert said[8] == ""
+    progress.line(row())
+    assert progress.current(settings, 2, 1).startswith("[5/12] ")
 
 
 def test_a_budget_that_is_over_leaves_nothing() -> None:

@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -16,7 +14,10 @@ from ringbench.model.links import predict_links
 from ringbench.model.network import Link
 from ringbench.records.guards import GUARDS
 from ringbench.records.row import Row
-from ringbench.report.tables import WIDTH, render, verdict_line
+from ringbench.records.units import format_size
+from ringbench.report.bandwidth import TABLE, WIDE
+from ringbench.report.grid import WIDTH
+from ringbench.report.tables import FORMATS, Kind, render, verdict_line
 
 SIZES = (8, 1024, 65536, 2**20, 2**24)
 Flat = dict[str, Any]
@@ -47,6 +48,12 @@ def cells(*rows: Row) -> list[Flat]:
 
 def lines_with(text: str, word: str) -> list[str]:
     return [line for line in text.splitlines() if word in line]
+
+
+def line_of(text: str, algorithm: str, size: str = "64KiB") -> str:
+    """Return the one line of a size and an algorithm."""
+    (line,) = [line for line in text.splitlines() if line.split()[:1] == [size] and f" {algorithm} " in line]
+    return line
 
 
 def comparison(nbytes: int, verdict: str, **changes: Any) -> Flat:
@@ -88,11 +95,12 @@ def test_one_cell_reads_like_nccl_tests() -> None:
     assert heading.startswith("allreduce sum float32 on cpu, 4 ranks, in place")
     assert "us" in heading
     assert "GB/s" in heading
-    assert re.split(r"  +", names.strip()) == [
-        *("size", "algorithm", "time(us)", "95% interval", "algbw", "busbw", "sent", "wrong", "samples", "warn")
+    assert names.split() == [
+        *("size", "count", "type", "redop", "algorithm", "time(us)", "95%", "interval", "algbw", "busbw", "sent"),
+        *("wrong", "warn"),
     ]
-    assert re.split(r"  +", line.strip()) == [
-        *("64KiB", "ring", "100.0", "[96.00, 104.0]", "0.6554", "0.9830", "96KiB", "0", "11")
+    assert line.split() == [
+        *("64KiB", "16384", "float32", "sum", "ring", "100.0", "[96.00,", "104.0]", "0.6554", "0.9830", "96KiB", "0")
     ]
     assert summary == "ring: peak busbw 0.9830 GB/s at 64KiB, latency 100.0 us at 64KiB"
 
@@ -118,15 +126,15 @@ def test_the_heading_says_how_it_was_measured() -> None:
 
 def test_sizes_ascend_and_are_binary() -> None:
     text = render(cells(*[row(nbytes=n) for n in (2**20, 8, 1000, 65536)]), "table", "text")
-    assert re.findall(r"^ *(\w+) +ring ", text, re.M) == ["8B", "1000B", "64KiB", "1MiB"]
+    assert re.findall(r"^ *(\w+) +\d+ float32 sum +ring ", text, re.M) == ["8B", "1000B", "64KiB", "1MiB"]
 
 
 def test_a_failure_is_unmistakable() -> None:
     text = render(cells(row(), row("mpi", wrong=12), row("naive", wrong=None)), "table", "text")
-    ring, mpi, naive = (lines_with(text, f"64KiB  {name} ")[0].split() for name in ("ring", "mpi", "naive"))
-    assert ring[-2] == "0"
-    assert mpi[-4:-1] == ["-", "96KiB", "FAIL"]
-    assert naive[-2] == "-"
+    ring, mpi, naive = (line_of(text, name).split() for name in ("ring", "mpi", "naive"))
+    assert ring[-1] == "0"
+    assert mpi[-3:] == ["-", "96KiB", "FAIL"]
+    assert naive[-1] == "-"
     assert '"-" at mpi 64KiB: wrong result' in text
     assert lines_with(text, "mpi: ") == ["mpi: no busbw, no latency, FAIL in 1 of 1 row"]
     assert text.splitlines()[-1] == "FAIL: wrong result in 1 of 3 rows"
@@ -155,8 +163,8 @@ def test_reasons_stand_where_numbers_do_not() -> None:
 def test_warnings_seen_are_explained_and_no_others() -> None:
     rows = cells(row(warnings=("oversubscribed", "noisy")), row("mpi", warnings=("bad moon",)))
     text = render(rows, "table", "text")
-    assert lines_with(text, "64KiB  ring")[0].endswith("  O,N")
-    assert lines_with(text, "64KiB  mpi")[0].endswith("  1")
+    assert line_of(text, "ring").endswith(" O,N")
+    assert line_of(text, "mpi").endswith(" 1")
     assert "O = oversubscribed: more ranks than cores" in text
     assert "N = noisy: " in text
     assert "1 = bad moon" in text
@@ -169,9 +177,9 @@ def test_the_share_of_the_limit_is_shown_only_where_it_was_asked_for() -> None:
     text = render(cells(row(limit_s=0.8e-4), row("mpi"), row("naive", wrong=1, limit_s=1e-5)), "table", "text")
     heading = lines_with(text, "95% interval")[0]
     assert heading.split()[-2:] == ["of_limit", "warn"]
-    assert lines_with(text, "64KiB  ring")[0].split()[-1] == "0.8000"
+    assert line_of(text, "ring").split()[-1] == "0.8000"
     for name in ("mpi", "naive"):
-        assert lines_with(text, f"64KiB  {name}")[0].split()[-1] == "-", name
+        assert line_of(text, name).split()[-1] == "-", name
     note = (
         "of_limit: what the steps' bare Sendrecvs and additions take, measured beside, / the time; above 1 where "
         "segments are added from cache, or steps only send or only receive"
@@ -185,7 +193,7 @@ def test_the_share_of_the_limit_is_shown_only_where_it_was_asked_for() -> None:
 def test_a_block_without_limits_beside_one_with_them_has_the_column_too() -> None:
     text = render(cells(row(limit_s=0.5e-4), row(nranks=2)), "table", "text")
     assert len(lines_with(text, "of_limit: ")) == 1
-    assert [line.split()[-1] for line in lines_with(text, "64KiB  ring")] == ["-", "0.5000"]
+    assert [line.split()[-1] for line in lines_with(text, " ring ") if "64KiB" in line] == ["-", "0.5000"]
 
 
 def test_what_was_decided_is_said_once_for_neighbouring_sizes() -> None:
@@ -225,7 +233,7 @@ def test_text_of_a_table_fits_a_hundred_columns() -> None:
 
 def test_bytes_sent_are_rounded_only_where_long() -> None:
     rows = [row(nbytes=2**20, bytes_sent_max=sent) for sent in (1398101, None, 0, 96 * 1024)]
-    sent = [line.split()[7] for line in lines_with(render(cells(*rows), "table", "text"), "1MiB  ring")]
+    sent = [line.split()[10] for line in lines_with(render(cells(*rows), "table", "text"), " ring ")]
     assert sent == ["1.333MiB", "-", "0B", "96KiB"]
 
 
@@ -265,16 +273,12 @@ def test_json_refuses_what_json_does_not_have() -> None:
 
 
 def test_nothing_is_rendered_as_nothing() -> None:
-    assert [render([], "table", f) for f in ("json", "csv", "text", "markdown")] == [
-        "[]\n",
-        "",
-        "no rows\n",
-        "no rows\n",
-    ]
+    assert [render([], "table", f) for f in ("json", "text", "markdown", "latex")] == ["[]\n", *["no rows\n"] * 3]
+    assert render([], "compare", "csv") == ""
 
 
 def test_unknown_kinds_and_formats_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="'html'; known: text, markdown, csv, json"):
+    with pytest.raises(ValueError, match="'html'; known: text, markdown, latex, csv, json"):
         render([], "table", "html")
     with pytest.raises(ValueError, match="'plot'; known: table, compare, fit, simulate, predict"):
         render([], "plot", "text")
@@ -282,7 +286,7 @@ def test_unknown_kinds_and_formats_are_refused_by_name() -> None:
 
 def test_case_42_every_format_is_ascii() -> None:
     rows = cells(row("r\u00efng", samples_s=(), reason="\u03b1 \u2264 0"))
-    for name in ("text", "markdown", "csv", "json"):
+    for name in FORMATS:
         assert render(rows, "table", name).isascii()
         assert render(fits(), "fit", name).isascii()
     assert r"r\xefng" in render(rows, "table", "text")
@@ -293,7 +297,9 @@ def test_markdown_is_a_table_under_a_heading() -> None:
     assert heading.startswith("### allreduce")
     assert names.startswith("|")
     assert re.fullmatch(r"[|:-]+", rule)
-    assert names.count("|") == rule.count("|") == 11
+    assert names.count("|") == rule.count("|") == 13
+    assert rule.split("|")[1].endswith("-:")  # numbers stand on the right
+    assert ":" not in rule.split("|")[3]
 
 
 def test_verdict_line_names_ranges_of_sizes() -> None:
@@ -428,6 +434,84 @@ def test_predictions_in_text() -> None:
     assert "J = model alone: " in text
 
 
-def test_tabulate_is_loaded_only_to_draw() -> None:
-    code = "import sys, ringbench.report.tables as t; t.render([], 'fit', 'csv'); sys.exit('tabulate' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_csv_has_one_header_whatever_was_measured() -> None:
+    headers = set()
+    for rows in (
+        [],
+        cells(row()),
+        cells(row(samples_s=(), reason="too big", limit_s=1e-5)),
+        cells(row(), row(wrong=3)),
+    ):
+        text = render(rows, "table", "csv")
+        headers.add(text.partition("\r\n")[0])
+        assert text.count("\r\n") == len(rows) + 1
+    assert headers == {",".join(TABLE.fields)}
+    assert list(row().table_cell()) == list(TABLE.fields)
+
+
+def test_text_csv_and_json_hold_equal_values() -> None:
+    rows = cells(*(row(name, n, n * t) for n in SIZES for name, t in (("ring", 1.234567e-9), ("mpi", 2.345678e-9))))
+    shown = json.loads(render(rows, "table", "json"))
+    read = list(csv.DictReader(io.StringIO(render(rows, "table", "csv"), newline="")))
+    text = render(rows, "table", "text")
+    for one, other in zip(shown, read, strict=True):
+        line = re.sub(r"[\[\],]", "", line_of(text, one["algorithm"], format_size(one["nbytes"])))
+        _, count, dtype, op, _, time, low, high, algbw, busbw, _, wrong = line.split()
+        assert (int(count), dtype, op) == (one["count"], one["dtype"], one["op"])
+        assert int(wrong) == one["wrong"] == int(other["wrong"])
+        written = {"median_s": time, "ci_low_s": low, "ci_high_s": high}
+        for name, figure in {**written, "algbw_gb_per_s": algbw, "busbw_gb_per_s": busbw}.items():
+            assert float(other[name]) == one[name]
+            scale = 1e6 if name in written else 1.0
+            assert float(figure) == pytest.approx(one[name] * scale, rel=5e-4), name
+
+
+def test_wide_has_every_column() -> None:
+    text = render(cells(row(rank_means_s=(1e-6, 3e-6), stop="ci", clock_error_s=2e-6)), WIDE, "text")
+    names, line = text.splitlines()[1:3]
+    for name in ("samples", "launches", "stop", "min(us)", "osu_avg(us)", "osu_max(us)", "late", "clock error(us)"):
+        assert name in names
+    assert "2.000 1.000 3.000 0 2.000" in " ".join(line.split())
+    assert "clock" not in render(cells(row()), WIDE, "text")
+    assert max(map(len, text.splitlines())) > 100
+
+
+def test_a_page_that_is_too_narrow_loses_what_the_heading_says() -> None:
+    def headers(name: str, **changes: Any) -> list[str]:
+        return render(cells(row(name, **changes)), "table", "text").splitlines()[1].split()
+
+    assert "sent" in headers("ring")
+    assert "sent" not in headers("a_name_of_22_letters__")
+    assert {"count", "type"} <= set(headers("a_name_of_22_letters__"))
+    crowded = headers("a_name_of_30_letters__________", warnings=("noisy", "short", "drift", "busy"), limit_s=1e-5)
+    assert not {"type", "redop", "sent"} & set(crowded)
+    assert {"algbw", "busbw", "wrong", "warn", "of_limit"} <= set(crowded)
+
+
+def test_letters_of_warnings_stand_close_only_where_the_page_is_full() -> None:
+    warnings = ("noisy", "short", "drift")
+    assert line_of(render(cells(row(warnings=warnings)), "table", "text"), "ring").endswith(" N,S,T")
+    name = "a_name_of_22_letters__"
+    assert line_of(render(cells(row(name, warnings=warnings)), "table", "text"), name).endswith(" NST")
+
+
+def test_latex_is_a_plain_tabular_with_nothing_left_to_interpret() -> None:
+    rows = cells(row("double_binary_tree", warnings=("bad #1 & 100 %",)), row("a^b~c\\d{e}", remark="50 % & more"))
+    text = render(rows, "table", "latex")
+    lines = [line for line in text.splitlines() if line and not line.startswith("%")]
+    assert lines[0] == r"\begin{tabular}{rrlllrrrrrrl}"
+    assert lines[-1] == r"\end{tabular}"
+    assert [line for line in lines if line == r"\hline"] == [r"\hline"] * 3
+    cells_of = [line for line in lines if line.endswith(r" \\")]
+    assert len(cells_of) == 3
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 11 for line in cells_of)
+    assert r"double\_binary\_tree" in text
+    assert r"a\textasciicircum{}b\textasciitilde{}c\textbackslash{}d\{e\}" in text
+    assert r"95\% interval" in text
+    assert not re.search(r"(?<!\\)[%#_$]", "".join(lines).replace("tabular", ""))
+    assert "% a^b~c" in text  # what stands below is a comment
+
+
+def test_markdown_keeps_a_bar_inside_its_cell() -> None:
+    kind = Kind(keys=(), heading=lambda rows: "x", order=(), columns={"a": lambda row: "1|2"}, closing=lambda rows: [])
+    assert "| 1\\|2 |" in render([{}], kind, "markdown")

@@ -249,7 +249,7 @@ def show_sweep(run: Run, folder: Path, format: str) -> None:
         if format in ("text", "markdown"):
             heading = f"# {title}" if format == "markdown" else f"{title}\n{'=' * len(title)}"
             sys.stdout.write(f"{heading}\n\n{shown(rows, kind, format)}\n")
-    if format in ("csv", "json"):
+    if format in ("csv", "json", "latex"):
         print_table(run.rows, format)
     else:
         heading = "# In short" if format == "markdown" else "In short\n========"

@@ -23,6 +23,7 @@ from ringbench.schedule.semantics import collective_named
 _BLOCKS = ("allgather", "alltoall")
 
 _OSU_NAMES = {"bcast": "Broadcast", "alltoall": "All-to-All Personalized Exchange"}
+_FIRST, _SIDE = (12, 13, 11, 8, 7), (13, 9, 9, 8)  # how wide columns of nccl-tests are
 _PROGRAMS = {collective: program for program, collective in PROGRAMS.items()}
 _TYPES = {dtype: name for name, dtype in reversed(DTYPES.items())}
 _OPERATIONS = {op: name for name, op in OPS.items()}
@@ -94,17 +95,22 @@ def _us(seconds: float | None) -> str:
     return "N/A" if seconds is None else f"{seconds * 1e6:.3f}"
 
 
+def _right(cells: Sequence[str], wide: Sequence[int]) -> str:
+    """Write cells on the right of their columns, with a blank before each however long it is."""
+    return "".join(f" {cell:>{width - 1}}" for cell, width in zip(cells, wide, strict=True))
+
+
 def _osu(rows: Sequence[Flat]) -> list[str]:
     name = _OSU_NAMES.get(rows[0]["collective"], rows[0]["collective"].capitalize())
     ranked = rows[0]["osu_avg_s"] is not None
     checked = all(row["wrong"] is not None for row in rows)
     further = [("Min Latency(us)", "osu_min_s"), ("Max Latency(us)", "osu_max_s")] if ranked else []
     heads = ["Avg Latency(us)", *(head for head, _ in further), *["Iterations"][:ranked], *["Validation"][:checked]]
-    lines = [f"# OSU MPI {name} Latency Test v7.4", "# Size".ljust(10) + "".join(head.rjust(18) for head in heads)]
+    lines = [f"# OSU MPI {name} Latency Test v7.4", "# Size".ljust(10) + _right(heads, [18] * len(heads))]
     for row in rows:
         cells = [_us(_mean(row)), *(_us(row[key]) for _, key in further), *[str(row["samples"])][:ranked]]
         cells += ["Fail" if row["wrong"] else "Pass"][:checked]
-        lines.append(str(_size(row)).ljust(10) + "".join(cell.rjust(18) for cell in cells))
+        lines.append(str(_size(row)).ljust(10) + _right(cells, [18] * len(heads)))
     return lines
 
 
@@ -115,31 +121,33 @@ def _imb(rows: Sequence[Flat]) -> list[str]:
     heads = ["#bytes", "#repetitions", *(head for head, _ in times), "t_avg[usec]", *["defects"][:checked]]
     rule = "#" + "-" * 64
     lines = [rule, f"# Benchmarking {rows[0]['collective'].capitalize()}", f"# #processes = {rows[0]['nranks']}", rule]
-    lines.append("".join(head.rjust(14) for head in heads))
+    lines.append(_right(heads, [14] * len(heads)))
     for row in rows:
         cells = [str(_size(row)), str(row["samples"]), *(_us(row[key]) for _, key in times), _us(_mean(row))]
         cells += ["1.00" if row["wrong"] else "0.00"][:checked]
-        lines.append("".join(cell.rjust(14) for cell in cells))
+        lines.append(_right(cells, [14] * len(heads)))
     return lines
 
 
 def _nccl(rows: Sequence[Flat]) -> list[str]:
-    side = "".join(head.rjust(width) for head, width in (("time", 13), ("algbw", 9), ("busbw", 9), ("#wrong", 8)))
-    units = "".join(head.rjust(width) for head, width in (("(us)", 13), ("(GB/s)", 9), ("(GB/s)", 9), ("", 8)))
+    side = _right(["time", "algbw", "busbw", "#wrong"], _SIDE)
+    units = _right(["(us)", "(GB/s)", "(GB/s)", ""], _SIDE)
+    row = rows[0]
+    dtype = str(_TYPES.get(row["dtype"], row["dtype"]))
+    op = str(_OPERATIONS.get(row["op"], row["op"]))
     lines = [
-        f"# Collective test starting: {_PROGRAMS[rows[0]['collective']]}_perf",
-        "#" + "out-of-place".rjust(80) + "in-place".rjust(39),
-        f"#{'size':>12}{'count':>13}{'type':>11}{'redop':>8}{'root':>7}{side}{side}",
-        f"#{'(B)':>12}{'(elements)':>13}{'':26}{units}{units}".rstrip(),
+        f"# Collective test starting: {_PROGRAMS[row['collective']]}_perf",
+        f"#{'out-of-place':>81}{'in-place':>39}",
+        "#" + _right(["size", "count", "type", "redop", "root"], _FIRST) + side + side,
+        "#" + (_right(["(B)", "(elements)", "", "", ""], _FIRST) + units + units).rstrip(),
     ]
     for _, pair in groupby(rows, key=lambda row: row["nbytes"]):
         placed = {row["in_place"]: row for row in pair}
         row = next(iter(placed.values()))
         # The count is that of what one rank sends or receives, whichever is less.
         count = row["count"] // (row["nranks"] if collective_named(row["collective"]).per_rank else 1)
-        dtype, op = _TYPES.get(row["dtype"], row["dtype"]), _OPERATIONS.get(row["op"], row["op"])
-        sides = "".join(_nccl_side(placed.get(in_place)) for in_place in (False, True))
-        lines.append(f" {row['nbytes']:>12}{count:>13}{dtype:>11}{op:>8}{-1:>7}{sides}")
+        first = _right([str(row["nbytes"]), str(count), dtype, op, "-1"], _FIRST)
+        lines.append(" " + first + "".join(_nccl_side(placed.get(in_place)) for in_place in (False, True)))
     return lines
 
 
@@ -154,7 +162,7 @@ def _nccl_side(row: Flat | None) -> str:
             busbw = float(algbw * collective_named(row["collective"]).bus_factor(row["nranks"]))
             cells[1:3] = [f"{algbw:.4f}", f"{busbw:.4f}"]
         cells[3] = "N/A" if row["wrong"] is None else str(row["wrong"])
-    return "".join(cell.rjust(width) for cell, width in zip(cells, (13, 9, 9, 8), strict=True))
+    return _right(cells, _SIDE)
 
 
 _STYLES: dict[str, tuple[str, Callable[[Sequence[Flat]], list[str]]]] = {
