@@ -14,7 +14,8 @@ from ringbench.model.points import points_of
 from ringbench.model.predict import predict_run
 from ringbench.records.row import Row
 from ringbench.records.settings import read_plan
-from ringbench.report.tables import WIDTH, render
+from ringbench.report.grid import WIDTH
+from ringbench.report.tables import render
 
 LINK = Link(alpha_s=150e-6, beta_s_per_byte=1 / 46.5e6)
 NAMES = ("ring", "recursive_doubling", "rabenseifner", "binomial_tree")
