@@ -8,7 +8,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringbench.records.guards import GUARDS
 from ringbench.records.row import ESTIMAND
@@ -18,16 +18,28 @@ WIDTH = 100
 FORMATS = ("text", "markdown", "csv", "json")
 
 Flat = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Flat], str]]
 
 
-def render(rows: Sequence[Flat], kind: str, format: str, words: Sequence[str] = ()) -> str:
-    """Return flat rows of one ``kind`` of table in one ``format``.
+class Kind(NamedTuple):
+    """Describe a kind of table: what one block shares, its heading, the order within, columns, closing lines, notes."""
+
+    keys: tuple[str, ...]
+    heading: Callable[[Sequence[Flat]], str]
+    order: tuple[str, ...]
+    columns: Columns
+    closing: Callable[[Sequence[Flat]], list[str]]
+    notes: tuple[str, ...] = ()
+
+
+def render(rows: Sequence[Flat], kind: str | Kind, format: str, words: Sequence[str] = ()) -> str:
+    """Return flat rows of one ``kind`` of table, by its name or as it is, in one ``format``.
 
     ``words`` are lines for people, below the tables. JSON is an array of the rows as they are; CSV is RFC 4180 with the
     same columns, an empty field for None, lists joined by ``;``. Always pure ASCII, so that any locale can print it,
     and ended by a line break. Raises ValueError for an unknown kind or format, and for NaN or Infinity in JSON.
     """
-    if kind not in _BLOCKS:
+    if not isinstance(kind, Kind) and kind not in _BLOCKS:
         raise ValueError(f"unknown kind of table {kind!r}; known: {', '.join(_BLOCKS)}")
     if format not in FORMATS:
         raise ValueError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
@@ -86,8 +98,8 @@ def _csv_field(value: Any) -> Any:
     return ";".join(map(str, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _blocks(rows: Sequence[Flat], kind: str, words: Sequence[str], *, markdown: bool) -> str:
-    keys, heading, order, columns, closing = _BLOCKS[kind]
+def _blocks(rows: Sequence[Flat], kind: str | Kind, words: Sequence[str], *, markdown: bool) -> str:
+    keys, heading, order, columns, closing = kind[:5] if isinstance(kind, Kind) else _BLOCKS[kind]
     if kind == "table" and any(row.get("of_limit") is not None for row in rows):
         shown = {name: write for name, write in columns.items() if name != "samples"}  # or it would be too wide
         columns = {**shown, "of_limit": lambda row: _digits(row.get("of_limit"))}
@@ -292,7 +304,7 @@ def _flags(row: Flat, codes: Mapping[str, str]) -> str:
     return ",".join(codes[warning] for warning in row["warnings"])
 
 
-def _legend(kind: str, rows: Sequence[Flat], codes: Mapping[str, str]) -> list[str]:
+def _legend(kind: str | Kind, rows: Sequence[Flat], codes: Mapping[str, str]) -> list[str]:
     lines = [
         f"{code} = {warning}: {GUARDS[warning].meaning}; {GUARDS[warning].advice}"
         if warning in GUARDS
@@ -300,7 +312,8 @@ def _legend(kind: str, rows: Sequence[Flat], codes: Mapping[str, str]) -> list[s
         for warning, code in codes.items()
     ]
     if kind != "table" or any(row.get("of_limit") is not None for row in rows):
-        lines += _NOTES[kind] if rows else []
+        notes = kind.notes if isinstance(kind, Kind) else _NOTES[kind]
+        lines += notes if rows else []
     failed = sum(bool(row.get("wrong")) for row in rows)
     return [*lines, f"FAIL: wrong result in {failed} of {_number(len(rows), 'row')}"] if failed else lines
 
@@ -385,9 +398,7 @@ def _bandwidth_bounds(row: Flat) -> str:
     return f"[{slowest}, {_digits(1 / low / 1e9) if low else 'inf'}]"
 
 
-_LEFT = ("algorithm", "verdict", "basis", "warn")
-
-Columns = Mapping[str, Callable[[Flat], str]]
+_LEFT = ("algorithm", "verdict", "basis", "lever", "engine", "warn")
 
 _TABLE: Columns = {
     "size": lambda row: format_size(row["nbytes"]),

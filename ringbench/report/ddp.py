@@ -1,0 +1,113 @@
+"""The tables of data-parallel training: what was predicted of steps, by bucket size, rank count and lever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringbench.records.units import rough_size
+from ringbench.report.tables import Columns, Flat, Kind, render
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Write a time in ms with four digits."""
+    return "-" if seconds is None else f"{seconds * 1e3:.4g}"
+
+
+def share(value: float | None) -> str:
+    """Write a share in per cent."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def figure(value: float | None) -> str:
+    """Write a number with four digits."""
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _model(row: Flat) -> str:
+    return f"{row['workload']}, {row['parameters'] / 1e6:.4g} M {row['dtype']}"
+
+
+def _how(row: Flat) -> str:
+    packed = f", sent {row['ratio']:g} times smaller" if row["ratio"] > 1 else ""
+    return f"{row['algorithm']}, {row['engine']}, accumulate {row['accumulate']}{packed}"
+
+
+def _ranks(row: Flat) -> str:
+    return f"{row['nranks']} rank{'s'[: row['nranks'] != 1]}"
+
+
+_TIMES: Columns = {
+    "compute": lambda row: milliseconds(row["compute_s"]),
+    "comm": lambda row: milliseconds(row["communication_s"]),
+    "exposed": lambda row: milliseconds(row["exposed_s"]),
+    "hidden": lambda row: share(row["hidden_share"]),
+    "step": lambda row: milliseconds(row["step_s"]),
+}
+
+_GAINS: Columns = {"speed-up": lambda row: figure(row["speedup"]), "efficiency": lambda row: share(row["efficiency"])}
+
+_BUCKETS = Kind(
+    keys=("workload", "parameters", "dtype", "nranks", "algorithm", "engine", "accumulate", "ratio"),
+    heading=lambda rows: f"{_model(rows[0])}; {_ranks(rows[0])}, {_how(rows[0])}; ms predicted",
+    order=("bucket_nbytes",),
+    columns={
+        "bucket": lambda row: rough_size(row["bucket_nbytes"]),
+        "buckets": lambda row: str(row["buckets"]),
+        **_TIMES,
+        **_GAINS,
+        "best": lambda row: "*" if row["best"] else "",
+    },
+    closing=lambda rows: [],
+)
+
+_RANKS = Kind(
+    keys=("workload", "parameters", "dtype", "algorithm", "engine", "accumulate", "ratio"),
+    heading=lambda rows: f"{_model(rows[0])}; {_how(rows[0])}, the best buckets; ms predicted",
+    order=("nranks",),
+    columns={
+        "ranks": lambda row: str(row["nranks"]),
+        "bucket": lambda row: rough_size(row["bucket_nbytes"]),
+        **_TIMES,
+        **_GAINS,
+        "global batch": lambda row: str(row["global_batch"]),
+    },
+    closing=lambda rows: [],
+)
+
+_LEVERS = Kind(
+    keys=("workload", "parameters", "dtype", "nranks", "engine"),
+    heading=lambda rows: f"{_model(rows[0])}; {_ranks(rows[0])}, {rows[0]['engine']}; ms predicted",
+    order=("place",),
+    columns={
+        "lever": lambda row: str(row["lever"]),
+        "bucket": lambda row: rough_size(row["bucket_nbytes"]),
+        "accumulate": lambda row: str(row["accumulate"]),
+        "algorithm": lambda row: str(row["algorithm"]),
+        "smaller": lambda row: f"{row['ratio']:g}x",
+        "comm": _TIMES["comm"],
+        "exposed": _TIMES["exposed"],
+        "step": _TIMES["step"],
+        "samples/s": lambda row: figure(row["samples_per_s"]),
+        "speed-up": _GAINS["speed-up"],
+        "gain": lambda row: "-" if row["gain"] is None else f"{row['gain']:.2f}x",
+    },
+    closing=lambda rows: [],
+    notes=(
+        "comm: all buckets reduced by themselves; exposed: what the step takes longer than its computing",
+        "speed-up: samples per second over those of one rank with the same accumulation; gain: over those of no lever",
+    ),
+)
+
+_PARTS = {"buckets": _BUCKETS, "ranks": _RANKS, "levers": _LEVERS}
+
+
+def render_plan(rows: Sequence[Flat], format: str, words: Sequence[str] = ()) -> str:
+    """Return the predicted steps as text: one table for each part, or one array or list of all of them."""
+    if format in ("csv", "json"):
+        return render(rows, _BUCKETS, format)
+    parts = []
+    for part, kind in _PARTS.items():
+        own = [{**row, "place": place} for place, row in enumerate(rows) if row["part"] == part]
+        if own:
+            parts.append(render(own, kind, format, words if part == "buckets" else ()))
+    return "\n".join(parts)
