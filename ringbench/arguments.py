@@ -21,6 +21,7 @@ from ringbench.readers import link as _link
 from ringbench.readers import number as _number
 from ringbench.readers import positive as _positive
 from ringbench.readers import seconds as _seconds
+from ringbench.readers import straggler_text
 from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
@@ -87,6 +88,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     sync = "ranks are aligned by a barrier (default), one of our own, or a common time on compared clocks (roundtime)"
     add("--sync", choices=SYNCS, help=sync)
     add("--buffers", type=_checked(_count), metavar="K", help="sets of buffers in turns (default 1): cold data")
+    late = "have a rank come late: rank=1,delay=5ms or rank=rotate,delay=10%%,jitter=1ms; who waits for it?"
+    add("--straggler", type=_checked(straggler_text), metavar="WHO", help=late)
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from ringbench.records.straggler import parse_straggler
 from ringbench.records.units import parse_bandwidth, parse_latency
 
 FORMATS = ("text", "markdown", "csv", "json")
@@ -59,6 +60,11 @@ def positive(text: str) -> int:
     if count(text) < 1:
         raise ValueError(f"{text}: at least 1 is needed")
     return int(text)
+
+
+def straggler_text(text: str) -> str:
+    """Return who comes late, always written in the same way."""
+    return str(parse_straggler(text))
 
 
 def link(text: str) -> tuple[float, float]:

@@ -182,6 +182,7 @@ def _check_resumed(started: Run, settings: Settings) -> None:
         "order",
         "sync",
         "buffers",
+        "straggler",
     ):
         if before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")

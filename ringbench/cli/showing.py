@@ -53,9 +53,13 @@ def _showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
 def print_table(rows: Sequence[Row], format: str) -> None:
     """Print the bandwidth table of rows."""
     from ringbench.model.pool import table_cells
+    from ringbench.report.straggler import render_straggler
     from ringbench.report.tables import render
 
-    sys.stdout.write(render(table_cells(rows), "table", format))
+    cells = table_cells(rows)
+    sys.stdout.write(render(cells, "table", format))
+    if format in ("text", "markdown") and (late := render_straggler(cells, format)):
+        sys.stdout.write(f"\n{late}")
 
 
 @_showing
@@ -179,6 +183,7 @@ def show_sweep(run: Run, folder: Path, format: str) -> None:
     from ringbench.model.explain import explain
     from ringbench.model.fit import fit_rows
     from ringbench.model.pool import table_cells
+    from ringbench.report.straggler import render_straggler
     from ringbench.report.summary import summary
     from ringbench.report.tables import render
 
@@ -214,6 +219,8 @@ def show_sweep(run: Run, folder: Path, format: str) -> None:
     if format in ("csv", "json"):
         print_table(run.rows, format)
     else:
+        if late := render_straggler(cells, format):
+            sys.stdout.write(f"{late}\n")
         heading = "# In short" if format == "markdown" else "In short\n========"
         bullet = "- " if format == "markdown" else ""
         lines = summary(cells).splitlines()

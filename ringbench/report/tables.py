@@ -11,7 +11,8 @@ from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from ringbench.records.guards import GUARDS
-from ringbench.records.row import ESTIMAND
+from ringbench.records.row import ESTIMAND, MANNER
+from ringbench.records.straggler import NOBODY
 from ringbench.records.units import format_size, rough_size
 
 WIDTH = 100
@@ -161,7 +162,8 @@ def _table_heading(members: Sequence[Flat]) -> str:
     row = members[0]
     cold = f", {row['buffers']} sets of buffers in turns" if row["buffers"] > 1 else ""
     sample = "" if row["estimand"] == ESTIMAND else f"; a sample is the {row['estimand']}"
-    return f"{_place(row)}{cold}{sample}; {_launches(members)}, times in us, GB/s = 10^9 B/s"
+    late = "" if row["straggler"] == NOBODY else f"; late on purpose: {row['straggler']}"
+    return f"{_place(row)}{cold}{sample}{late}; {_launches(members)}, times in us, GB/s = 10^9 B/s"
 
 
 def _launches(members: Sequence[Flat]) -> str:
@@ -468,7 +470,7 @@ _BLOCKS: dict[
     ],
 ] = {
     "table": (
-        ("collective", "op", "dtype", "device", "nranks", "in_place", "buffers", "estimand"),
+        ("collective", "op", "dtype", "device", "nranks", "in_place", *MANNER),
         _table_heading,
         ("nbytes", "algorithm"),
         _TABLE,
