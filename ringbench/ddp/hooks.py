@@ -26,8 +26,8 @@ class Piece(NamedTuple):
 class MakePlan(Protocol):
     """Plan a collective on the ranks, and with the algorithm, of the run.
 
-    Buffers are those of ``ringbench.plan``; the same array twice means in place. Where the run's algorithm knows no such
-    collective ``auto`` is taken. Planning is collective: every rank must plan the same things in the same order.
+    Buffers are those of ``ringbench.plan``; the same array twice means in place. Where the run's algorithm knows no
+    such collective ``auto`` is taken. Planning is collective: every rank must plan the same things in the same order.
     """
 
     def __call__(self, collective: str, sendbuf: Array, recvbuf: Array, op: str = "sum") -> Plan:
@@ -38,9 +38,9 @@ class Hook(Protocol):
     """Replace the reduction of every bucket.
 
     ``stages`` is called once per bucket, in the same order on all ranks; what a bucket keeps from step to step
-    (residuals, warm starts, buffers) lives in the stages that it returns. When all stages have run, ``vector`` holds the
-    average over the ranks, or what stands for it, with the same bits on all of them. Plans of several buckets may be in
-    flight at once, so buffers must not be shared between buckets; stages that are functions run one at a time.
+    (residuals, warm starts, buffers) lives in the stages that it returns. When all stages have run, ``vector`` holds
+    the average over the ranks, or what stands for it, with the same bits on all of them. Plans of several buckets may
+    be in flight at once, so buffers must not be shared between buckets; stages that are functions run one at a time.
     """
 
     name: str
