@@ -213,6 +213,14 @@ def test_signs_are_scaled_by_the_mean_of_each_parameter() -> None:
     assert found.tolist() == [1, -1, 1, 1, -5, 5, 0, 0, 0]
 
 
+def test_signs_of_a_long_bucket_are_all_its_own() -> None:
+    sizes = 70_001, 130_003
+    (gradient,) = draws(1, sum(sizes))
+    found = Ranks("sign", 1, [(size,) for size in sizes]).step([gradient])
+    assert ((found > 0) == (gradient > 0)).all()
+    assert len(np.unique(np.abs(found))) == 2
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_signs_lose_what_the_theory_says(dtype: str) -> None:
     """The squares of what is left are those of M less the square of the sum of absolute values over their number."""
@@ -224,11 +232,19 @@ def test_signs_lose_what_the_theory_says(dtype: str) -> None:
 
 
 def test_large_numbers_do_not_overflow_on_the_way() -> None:
-    for name in ("sign", "powersgd:2", "topk:0.05"):
+    for name, size in (("sign", 1e37), ("powersgd:2", 1e30), ("topk:0.05", 1e37)):
         ranks = Ranks(name, 2)
         for seed in range(4):
-            found = ranks.step([np.float32(1e30) * part for part in draws(2, seed=seed)])
+            found = ranks.step([np.float32(size) * part for part in draws(2, seed=seed)])
             assert np.isfinite(found).all(), name
+
+
+def test_directions_that_overflowed_begin_anew() -> None:
+    ranks = Ranks("powersgd:1", 2, [(400, 4)])
+    large = np.full(1600, 3e37, np.float32)  # its rows are short enough for P, its columns too long for Q
+    assert np.isinf(ranks.step([large, large])).all()
+    ones = np.ones(1600, np.float32)
+    assert step_error(ranks.step([ones, ones]), ones) < 1e-5
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
