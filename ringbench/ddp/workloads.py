@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ringbench.ddp.architectures import ARCHITECTURES, FLOPS_PER_SECOND, Part
+from ringbench.records.settings import read_toml
 from ringbench.records.units import parse_latency
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 MAX_LAYERS = 100_000
 MAX_PARAMETERS = 2**50
@@ -146,17 +141,6 @@ def read_workload(path: str | Path) -> Workload:
         return workload_from(read_toml(path), path.stem)
     except ValueError as error:
         raise ValueError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a file of TOML; raise ValueError naming it where it is none, OSError where there is no file."""
-    try:
-        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise ValueError(f"{path}: not TOML: nested too deep") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: not TOML: {error}") from None
-    return data
 
 
 #: The keys of a file that make up a workload.

@@ -217,16 +217,22 @@ def read_plan(path: str | Path) -> SweepPlan:
     Raises ValueError naming the file and the key that is unknown or has the wrong kind, OSError where there is no file.
     """
     path = Path(path)
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise ValueError(f"{path}: not TOML: nested too deep") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: not TOML: {error}") from None
+    data = read_toml(path)
     try:
         return plan_from(data)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a file of TOML; raise ValueError naming it where it is none, OSError where there is no file."""
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path}: not TOML: nested too deep") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: not TOML: {error}") from None
+    return data
 
 
 def plan_from(data: Mapping[str, Any]) -> SweepPlan:
