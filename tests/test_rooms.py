@@ -36,7 +36,7 @@ STRANGERS = {
     "runtime": {"mpi4py", "numpy", "cupy", "ml_dtypes"},
     "model": {"numpy", "scipy"},
     "report": {"numpy", "tabulate", "matplotlib"},
-    "ddp": {"numpy"},
+    "ddp": {"numpy", "sklearn"},
     "cli": {"numpy"},
     "__init__": set(),
 }
