@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from ringbench.ddp.choices import ENGINES
 from ringbench.ddp.timeline import (
-    OVERLAPS,
     Bucket,
     buckets_of,
     overlap,
@@ -28,7 +28,7 @@ def test_a_bucket_starts_when_it_is_ready_and_the_one_before_is_done() -> None:
     assert found.hidden_share == pytest.approx(8 / 9)
 
 
-@pytest.mark.parametrize("engine", sorted(OVERLAPS))
+@pytest.mark.parametrize("engine", sorted(ENGINES))
 def test_engines_differ_in_when_they_start(engine: str) -> None:
     found = timeline(even(16), lambda nbytes: 15 * MILLI, 320 * MILLI, engine)
     step = {"none": 320, "blocking": 560, "iallreduce": 560}.get(engine, 335)

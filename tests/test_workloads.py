@@ -103,7 +103,7 @@ def test_layers_are_read_from_a_file(tmp_path: Path) -> None:
         ("batch = '4'\n[[layer]]\nparameters = 4", "batch = '4'"),
         ("name = 7\n[[layer]]\nparameters = 4", "name = 7"),
         ("[[layer", "not TOML"),
-        ("engines = ['thread']\n[[layer]]\nparameters = 4", "unknown key 'engines'"),
+        ("engine = ['thread']\n[[layer]]\nparameters = 4", "unknown key 'engine'"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line_that_names_file_and_value(tmp_path: Path, text: str, named: str) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ringbench.arguments import UsageError
 from ringbench.cli.talk import WrongDataError, say, words_of
+from ringbench.records.ddp_row import DdpRow
+from ringbench.records.ddp_settings import DdpSettings, settings_from_json
 from ringbench.records.row import Row
 from ringbench.records.run import Run, encode, read_run
 from ringbench.records.units import format_size
@@ -62,11 +64,33 @@ def print_table(rows: Sequence[Row], format: str) -> None:
         sys.stdout.write(f"\n{late}")
 
 
+def print_steps(rows: Sequence[DdpRow], settings: DdpSettings, format: str) -> None:
+    """Print measured steps of training, and what the links of the settings predict."""
+    from ringbench.ddp.cells import cells
+    from ringbench.ddp.costs import costs_of
+    from ringbench.report.ddp import render_steps
+
+    try:
+        costs = costs_of(settings)
+    except (ValueError, OSError) as error:  # of a run that is no longer there, say
+        say(f"ringbench: no predictions: {words_of(error)}")
+        costs = None
+    sys.stdout.write(render_steps(cells(rows, costs), format))
+
+
 @_showing
 def table_command(arguments: argparse.Namespace) -> int:
     """Show the bandwidth table of runs."""
-    rows = [row for run in _read_runs(arguments.runs) for row in run.rows]
-    print_table(rows, arguments.format)
+    runs = _read_runs(arguments.runs)
+    rows = [row for run in runs for row in run.rows]
+    steps = [row for run in runs for row in run.steps]
+    if rows and steps:
+        raise UsageError("these are runs of ringbench sweep and of ringbench ddp: show each by itself")
+    if steps:
+        stored = runs[0].plan.get("settings")
+        print_steps(steps, settings_from_json(stored if isinstance(stored, dict) else {}), arguments.format)
+    else:
+        print_table(rows, arguments.format)
     return 0
 
 

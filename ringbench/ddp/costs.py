@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ringbench.ddp.timeline import Time
-from ringbench.model.fit import FitResult
+from ringbench.model.fit import FitResult, fit_rows
 from ringbench.model.links import time_on
 from ringbench.model.network import Link
 from ringbench.model.points import CALL, LINK
 from ringbench.model.predict import time_of
+from ringbench.records.ddp_settings import DdpSettings, latency, link
+from ringbench.records.run import read_run
+from ringbench.records.units import parse_bandwidth
 
 
 class Costs(Protocol):
@@ -102,3 +105,36 @@ class FittedLinks:
 def hierarchy(costs: Costs, nranks: int, ranks_per_node: int | None) -> bool:
     """Say whether a hierarchical algorithm can be told apart from a flat one."""
     return costs.levels > 1 and ranks_per_node is not None and 1 < ranks_per_node < nranks
+
+
+def costs_of(settings: DdpSettings) -> Costs | None:
+    """Return what links cost by the settings, None where they do not say.
+
+    Raises ValueError where they say too much or too little, and where a run cannot be fitted, OSError where there is
+    none.
+    """
+    given = [name for name in ("fit", "beta", "inner") if getattr(settings, name) is not None]
+    if len(given) > 1:
+        raise ValueError(f"what links cost is said twice: by {' and by '.join(given)}")
+    for name, needs in (("alpha", "beta"), ("outer", "inner"), ("shared_link", "outer")):
+        if getattr(settings, name) and getattr(settings, needs) is None:
+            raise ValueError(f"{name} goes with {needs}, which is not given")
+    if settings.fit is not None:
+        return FittedLinks(result=fit_rows(read_run(settings.fit).rows, resamples=0), dtype=settings.dtype)
+    gamma = parse_bandwidth(settings.gamma) if settings.gamma is not None else 0.0
+    if settings.beta is not None:
+        alpha = latency(settings.alpha) if settings.alpha is not None else 0.0
+        inner = Link(alpha_s=alpha, beta_s_per_byte=parse_bandwidth(settings.beta))
+        return GivenLinks(inner=inner, gamma_s_per_byte=gamma)
+    if settings.inner is None:
+        return None
+    if settings.outer is None or settings.ranks_per_node is None:
+        raise ValueError("inner needs outer and ranks_per_node beside it")
+    near, far = (Link(alpha_s=a, beta_s_per_byte=b) for a, b in map(link, (settings.inner, settings.outer)))
+    return GivenLinks(
+        inner=near,
+        outer=far,
+        ranks_per_node=settings.ranks_per_node,
+        gamma_s_per_byte=gamma,
+        shared=settings.shared_link,
+    )

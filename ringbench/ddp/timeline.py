@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate as cumulate
 
 from ringbench.ddp.buckets import Parameter, assign_buckets
+from ringbench.ddp.choices import ENGINES
 from ringbench.ddp.workloads import Workload
 from ringbench.records.units import format_seconds
 
@@ -21,16 +22,9 @@ Time = Callable[[int], float]
 #: The types that gradients may have, and the bytes of an element.
 ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
-#: Every engine, and whether buckets are reduced while gradients are still computed. ``MPI_Iallreduce`` alone does not:
-#: nobody lets the library make progress.
-OVERLAPS = {
-    "blocking": False,
-    "thread": True,
-    "polling": True,
-    "iallreduce": False,
-    "iallreduce_progress": True,
-    "none": False,
-}
+#: Engines that reduce nothing while gradients are still computed. ``MPI_Iallreduce`` alone does not: nobody lets the
+#: library make progress.
+LATE_ENGINES = ("blocking", "iallreduce")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +82,7 @@ def timeline(buckets: Iterable[Bucket], time: Time, compute_s: float, engine: st
     check_engine(engine)
     if engine == "none":
         return Timeline(slots=(), compute_s=compute_s, step_s=compute_s)
-    end = 0.0 if OVERLAPS[engine] else compute_s
+    end = compute_s if engine in LATE_ENGINES else 0.0
     slots = []
     for bucket in buckets:
         start = max(bucket.ready_s, end)
@@ -99,8 +93,8 @@ def timeline(buckets: Iterable[Bucket], time: Time, compute_s: float, engine: st
 
 def check_engine(name: str) -> None:
     """Raise ValueError for an engine that there is not."""
-    if name not in OVERLAPS:
-        raise ValueError(f"unknown engine {name!r}; known: {', '.join(OVERLAPS)}")
+    if name not in ENGINES:
+        raise ValueError(f"unknown engine {name!r}; known: {', '.join(ENGINES)}")
 
 
 def ready_times(workload: Workload, accumulate: int = 1) -> list[float]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ringbench.ddp.architectures import ARCHITECTURES, FLOPS_PER_SECOND, Part
+from ringbench.records.ddp_settings import DdpSettings
 from ringbench.records.settings import read_toml
 from ringbench.records.units import parse_latency
 
@@ -134,17 +135,20 @@ def built_in(name: str, batch: int | None = None) -> Workload:
 def read_workload(path: str | Path) -> Workload:
     """Read a workload from TOML: ``[[layer]]`` tables in forward order, ``name`` and ``batch`` if wanted.
 
-    Raises ValueError naming the file and the value that does not fit, OSError where there is no file.
+    The file may be a plan of ``ringbench ddp`` too, whose other keys say how to train. Raises ValueError naming the
+    file and the value that does not fit, OSError where there is no file.
     """
     path = Path(path)
     try:
-        return workload_from(read_toml(path), path.stem)
+        data = {name: value for name, value in read_toml(path).items() if name in KEYS or name not in PLAN_KEYS}
+        return workload_from(data, path.stem)
     except ValueError as error:
         raise ValueError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
-#: The keys of a file that make up a workload.
+#: The keys of a file that make up a workload, and those that only a plan has.
 KEYS = ("name", "batch", "layer")
+PLAN_KEYS = frozenset({known.name for known in fields(DdpSettings)} | {"backward", "ranks"})
 
 
 def workload_from(data: Mapping[str, Any], name: str) -> Workload:

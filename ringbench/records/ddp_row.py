@@ -120,18 +120,17 @@ class DdpRow:
     def from_json(cls, data: Mapping[str, Any]) -> DdpRow:
         """Read a row back; fields of a newer version are ignored. Raises ValueError naming what does not fit."""
         known = {known.name for known in fields(cls)}
-        values = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items() if name in known}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name in known
+        }
         try:
             row = cls(**values)
         except TypeError as error:
             raise ValueError(f"not a row of ringbench ddp: {error}") from None
         for name, kind in _KINDS.items():
-            value = getattr(row, name)
-            if type(value) is not kind:
-                raise _not_a_row(name, value)
-            if kind is str and not value.isprintable():
-                raise _not_a_row(name, value)
-            if kind is int and not 0 <= value < 2**63:
+            value: Any = getattr(row, name)
+            right = type(value) is kind and (kind is not str or str(value).isprintable())
+            if not right or (kind is int and not 0 <= int(value) < 2**63):
                 raise _not_a_row(name, value)
         for name in ("nranks", "accumulate", "cap_nbytes", "batch"):
             if not getattr(row, name):

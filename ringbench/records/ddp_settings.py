@@ -201,14 +201,16 @@ def ddp_plan_from(data: Mapping[str, Any]) -> DdpPlan:
 def settings_from_json(data: Mapping[str, Any]) -> DdpSettings:
     """Read settings back from provenance; fields of a newer version are ignored."""
     known = {known.name for known in fields(DdpSettings)}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name in known}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name in known
+    }
     try:
         return DdpSettings(**values)
     except TypeError as error:
         raise ValueError(f"not the settings of ringbench ddp: {error}") from None
 
 
-def override_ddp(plan: DdpPlan, **changes: Any) -> DdpPlan:
+def override_ddp(plan: DdpPlan, /, **changes: Any) -> DdpPlan:
     """Return the plan with those changes that are not None."""
     known = {known.name for known in fields(DdpSettings)}
     values = {name: value for name, value in changes.items() if name in known and value is not None}

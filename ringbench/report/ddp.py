@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ringbench.records.straggler import NOBODY
 from ringbench.records.units import rough_size
 from ringbench.report.tables import Columns, Flat, Kind, render
 
@@ -111,3 +112,88 @@ def render_plan(rows: Sequence[Flat], format: str, words: Sequence[str] = ()) ->
         if own:
             parts.append(render(own, kind, format, words if part == "buckets" else ()))
     return "\n".join(parts)
+
+
+def _figures(row: Flat) -> str:
+    digits = milliseconds(row["step_s"])
+    if row["ci_low_s"] is None:
+        return digits
+    return f"{digits} [{milliseconds(row['ci_low_s'])}, {milliseconds(row['ci_high_s'])}]"
+
+
+def _predicted(row: Flat) -> str:
+    """Write what the timeline makes of the row, and by how much the step is longer."""
+    step = row["timeline_s"] if row["predicted_s"] is None else row["predicted_s"]
+    return f"{milliseconds(step)} ({row['step_s'] / step - 1:+.0%})" if step > 0 else "-"
+
+
+def _shares(row: Flat) -> str:
+    whole, possible = share(row["hidden_share"]), share(row["possible_share"])
+    return f"{whole} ({possible})" if row["possible_share"] is not None else whole
+
+
+def _steps_heading(rows: Sequence[Flat]) -> str:
+    row = rows[0]
+    late = "" if row["straggler"] == NOBODY else f", late on purpose: {row['straggler']}"
+    packed = "" if row["compress"] == "none" else f", {row['compress']}"
+    how = f"accumulate {row['accumulate']}{packed}, compute by {row['compute']}{late}"
+    return f"{_model(row)} on {row['device']}; {_ranks(row)}, {how}; times in ms"
+
+
+def _steps_closing(rows: Sequence[Flat]) -> list[str]:
+    """Say what is wrong with rows, which bucket size is best, and who waits where somebody was late."""
+    lines = []
+    for row in rows:
+        name = f"{row['engine']} {row['algorithm']} {rough_size(row['bucket_nbytes'])}"
+        if row["note"]:
+            lines.append(f"{name}: {row['note']}")
+        if row["straggler"] != NOBODY:
+            waits = ", ".join(f"{rank}: {milliseconds(wait)}" for rank, wait in enumerate(row["finish_s"]))
+            lines.append(f"{name}: late by {', '.join(map(milliseconds, row['late_s']))}; waits after backward {waits}")
+        if row["best"] and row["recommended_nbytes"] is not None:
+            best, told = rough_size(row["bucket_nbytes"]), rough_size(row["recommended_nbytes"])
+            lines.append(f"{row['engine']} {row['algorithm']}: the best bucket size is {best}; the model says {told}")
+    return lines
+
+
+_STEPS = Kind(
+    keys=(
+        "workload",
+        "parameters",
+        "dtype",
+        "device",
+        "nranks",
+        "accumulate",
+        "compress",
+        "compute",
+        "straggler",
+    ),
+    heading=_steps_heading,
+    order=("place",),
+    columns={
+        "bucket": lambda row: rough_size(row["bucket_nbytes"]),
+        "engine": lambda row: str(row["engine"]),
+        "algorithm": lambda row: str(row["algorithm"]),
+        "step": _figures,
+        "predicted": _predicted,
+        "compute": _TIMES["compute"],
+        "comm": _TIMES["comm"],
+        "exposed": _TIMES["exposed"],
+        "hidden": _shares,
+        "speed-up": lambda row: figure(row["speedup"]),
+    },
+    closing=_steps_closing,
+    notes=(
+        "step: median of the slowest rank, 95 % interval; predicted: by the timeline, from links if their costs are "
+        "given, else from each bucket's reduction alone, and how much longer the step is",
+        "compute, comm: each alone; exposed: step - compute; hidden: 1 - exposed / comm (and of what could be hidden: "
+        "not the last bucket, nor what does not fit beside backward)",
+    ),
+)
+
+
+def render_steps(rows: Sequence[Flat], format: str) -> str:
+    """Return measured steps as text, Markdown, CSV or JSON."""
+    if format in ("csv", "json"):
+        return render(rows, _STEPS, format)
+    return render([{**row, "place": place} for place, row in enumerate(rows)], _STEPS, format)
