@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from ringbench.ddp.choices import LIBRARYS_OWN
 from ringbench.ddp.compress import hook_named
@@ -215,7 +214,7 @@ class _Group:
             if engine != "none" and self.way.compress == "none":
                 expected = (self.nranks + 1) / 2
                 wrong = sum(int((one.vector != expected).sum()) for one in runner.model.buckets)
-                self.wrong[engine] = int(self.comm.allreduce(wrong, MPI.SUM))
+                self.wrong[engine] = sum(self.comm.allgather(wrong))
         for vector in self.memory:
             vector[...] = 1
 
@@ -300,9 +299,7 @@ class _Group:
 
     def _slowest(self, times: Sequence[Any]) -> Any:
         """Return the greatest over the ranks of each time. Collective."""
-        values = np.array(times, float)
-        self.comm.Allreduce(MPI.IN_PLACE, values, MPI.MAX)
-        return values.round(9)
+        return np.max(self.comm.allgather(np.array(times, float)), axis=0).round(9)
 
     def _means(self, times: Sequence[float]) -> tuple[float, ...]:
         """Return every rank's mean, in rank order. Collective."""

@@ -11,7 +11,7 @@ from ringbench.report.tables import Columns, Flat, Kind, render
 
 def milliseconds(seconds: float | None) -> str:
     """Write a time in ms with four digits."""
-    return "-" if seconds is None else f"{seconds * 1e3:.4g}"
+    return "-" if seconds is None else figure(seconds * 1e3)
 
 
 def share(value: float | None) -> str:
@@ -21,7 +21,9 @@ def share(value: float | None) -> str:
 
 def figure(value: float | None) -> str:
     """Write a number with four digits."""
-    return "-" if value is None else f"{value:.4g}"
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def _model(row: Flat) -> str:
@@ -114,11 +116,14 @@ def render_plan(rows: Sequence[Flat], format: str, words: Sequence[str] = ()) ->
     return "\n".join(parts)
 
 
-def _figures(row: Flat) -> str:
-    digits = milliseconds(row["step_s"])
-    if row["ci_low_s"] is None:
-        return digits
-    return f"{digits} [{milliseconds(row['ci_low_s'])}, {milliseconds(row['ci_high_s'])}]"
+def _engine(row: Flat) -> str:
+    """Name the engine, and what it runs where that is not one thing alone."""
+    return str(row["engine"]) if row["algorithm"] in ("mpi", "none") else f"{row['engine']} {row['algorithm']}"
+
+
+def _width(row: Flat) -> str:
+    """Write how wide the interval of the step is, as a share of it."""
+    return "-" if row["ci_low_s"] is None else f"{(row['ci_high_s'] - row['ci_low_s']) / row['step_s']:.1%}"
 
 
 def _predicted(row: Flat) -> str:
@@ -144,7 +149,7 @@ def _steps_closing(rows: Sequence[Flat]) -> list[str]:
     """Say what is wrong with rows, which bucket size is best, and who waits where somebody was late."""
     lines = []
     for row in rows:
-        name = f"{row['engine']} {row['algorithm']} {rough_size(row['bucket_nbytes'])}"
+        name = f"{_engine(row)} {rough_size(row['bucket_nbytes'])}"
         if row["note"]:
             lines.append(f"{name}: {row['note']}")
         if row["straggler"] != NOBODY:
@@ -152,7 +157,7 @@ def _steps_closing(rows: Sequence[Flat]) -> list[str]:
             lines.append(f"{name}: late by {', '.join(map(milliseconds, row['late_s']))}; waits after backward {waits}")
         if row["best"] and row["recommended_nbytes"] is not None:
             best, told = rough_size(row["bucket_nbytes"]), rough_size(row["recommended_nbytes"])
-            lines.append(f"{row['engine']} {row['algorithm']}: the best bucket size is {best}; the model says {told}")
+            lines.append(f"{_engine(row)}: the best bucket size is {best}; the model says {told}")
     return lines
 
 
@@ -172,9 +177,9 @@ _STEPS = Kind(
     order=("place",),
     columns={
         "bucket": lambda row: rough_size(row["bucket_nbytes"]),
-        "engine": lambda row: str(row["engine"]),
-        "algorithm": lambda row: str(row["algorithm"]),
-        "step": _figures,
+        "engine": _engine,
+        "step": _TIMES["step"],
+        "width": _width,
         "predicted": _predicted,
         "compute": _TIMES["compute"],
         "comm": _TIMES["comm"],
@@ -184,7 +189,7 @@ _STEPS = Kind(
     },
     closing=_steps_closing,
     notes=(
-        "step: median of the slowest rank, 95 % interval; predicted: by the timeline, from links if their costs are "
+        "step: median of the slowest rank; width: of its 95 % interval; predicted: by the timeline, from links if their costs are "
         "given, else from each bucket's reduction alone, and how much longer the step is",
         "compute, comm: each alone; exposed: step - compute; hidden: 1 - exposed / comm (and of what could be hidden: "
         "not the last bucket, nor what does not fit beside backward)",
