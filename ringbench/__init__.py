@@ -1,20 +1,24 @@
 """MPI collectives by hand beside the library's own: measured, checked, modelled.
 
-``ringbench.plan`` is the programming interface; ``ringbench --help`` shows the commands. Importing the package loads
-neither MPI nor NumPy.
+``ringbench.plan`` is the programming interface to collectives and ``ringbench.ddp`` that to gradients of data-parallel
+training; ``ringbench --help`` shows the commands. Importing the package loads neither MPI nor NumPy.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ringbench import ddp
     from ringbench.runtime.plan import Plan, plan
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "ddp", "plan"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ddp":
+        return import_module("ringbench.ddp")
     if name in __all__:
         from ringbench.runtime import plan as module
 

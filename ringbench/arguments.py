@@ -3,76 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import math
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ringbench.arguments_ddp import EXAMPLE as DDP_EXAMPLE
+from ringbench.arguments_ddp import HELP as DDP_HELP
+from ringbench.arguments_ddp import add_ddp
 from ringbench.launch.slurm import parse_time
+from ringbench.readers import FORMATS as FORMATS
+from ringbench.readers import add_format as _add_format
+from ringbench.readers import add_launcher as _add_launcher
+from ringbench.readers import checked as _checked
+from ringbench.readers import count as _count
+from ringbench.readers import fraction as _fraction
+from ringbench.readers import link as _link
+from ringbench.readers import number as _number
+from ringbench.readers import positive as _positive
+from ringbench.readers import seconds as _seconds
+from ringbench.readers import straggler_text
 from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import parse_groups
 
 STYLES = ("osu", "nccl", "imb")
-FORMATS = ("text", "markdown", "latex", "csv", "json")
 
 
 class UsageError(Exception):
     """Report a command that cannot be carried out as it was given: one line, exit status 2."""
 
 
-def _checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Make argparse show what a reader says of a value, instead of the reader's name."""
-
-    def convert(text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
-def _number(text: str, units: dict[str, float], what: str) -> float:
-    for unit, factor in units.items():
-        if text.endswith(unit):
-            with contextlib.suppress(ValueError):
-                number = float(text.removesuffix(unit)) * factor
-                if 0 <= number < math.inf:
-                    return number
-    raise ValueError(f"malformed {what} {text!r}")
-
-
-def _seconds(text: str) -> float:
-    return _number(text, {"min": 60, "m": 60, "s": 1, "": 1}, "time")
-
-
-def _fraction(text: str) -> float:
-    return _number(text, {"%": 0.01, "": 1}, "fraction")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"malformed number {text!r}: a whole number, not negative, is needed")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if _count(text) < 1:
-        raise ValueError(f"{text}: at least 1 is needed")
-    return int(text)
-
-
 def _groups(text: str) -> str:
     parse_groups(text)
     return text
-
-
-def _link(text: str) -> tuple[float, float]:
-    latency, _, bandwidth = text.partition(",")
-    return parse_latency(latency), parse_bandwidth(bandwidth)
 
 
 def _late(text: str) -> tuple[int, float]:
@@ -127,6 +90,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     sync = "ranks are aligned by a barrier (default), one of our own, or a common time on compared clocks (roundtime)"
     add("--sync", choices=SYNCS, help=sync)
     add("--buffers", type=_checked(_count), metavar="K", help="sets of buffers in turns (default 1): cold data")
+    late = "have a rank come late: rank=1,delay=5ms or rank=rotate,delay=10%%,jitter=1ms; who waits for it?"
+    add("--straggler", type=_checked(straggler_text), metavar="WHO", help=late)
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")
@@ -185,13 +150,6 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     _add_format(parser)
 
 
-def _add_launcher(parser: argparse._ActionsContainer) -> None:
-    add = parser.add_argument
-    add("--mpirun", metavar="PATH", help="the launcher, or srun (default: mpirun beside this Python)")
-    words = "further arguments of the launcher"
-    add("--mpirun-args", type=_checked(shlex.split), default="", metavar="'ARGS'", help=words)
-
-
 def _add_fit(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     names = _checked(lambda text: parse_names(text, "algorithms"))
@@ -200,10 +158,6 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     add("--include-oversubscribed", action="store_true", help="fit rows whose ranks share cores too")
     drawn = "how often measurements are drawn anew for intervals (default 1000; 0: none)"
     add("--resamples", type=_checked(_count), default=1000, metavar="N", help=drawn)
-
-
-def _add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=FORMATS, default="text", help="of the result on stdout (default text)")
 
 
 def make_parser(version: str) -> argparse.ArgumentParser:
@@ -296,6 +250,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     add("--outer", type=_checked(_link), metavar="A,B", help="the same between nodes; each rank has one of its own")
     add("--ranks-per-node", type=_checked(_positive), metavar="G", help="ranks that fill a node before the next")
     _add_format(sub)
+    add_ddp(command("ddp", DDP_HELP, DDP_EXAMPLE))
     sub = command("import", "read what other benchmarks wrote: OSU, IMB, nccl-tests, rccl-tests, CSV", IMPORT_EXAMPLE)
     sub.add_argument("files", nargs="+", metavar="FILE", help="what one of these tools printed, or logs around it")
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for run.jsonl")

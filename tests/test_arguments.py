@@ -102,7 +102,7 @@ def test_every_command_that_takes_settings_takes_the_arguments_of_schedules() ->
     texts = {name: " ".join(parser.format_help().split()) for name, parser in subparsers().items()}
     for option in ("--root RANK", "--chunks C", "--groups 0,1/2,3"):
         assert {name for name, text in texts.items() if option in text} == {"run", "sweep", "draw", "simulate"}
-    assert {name for name, text in texts.items() if "--outer A" in text} == {"predict", "simulate"}
+    assert {name for name, text in texts.items() if "--outer A" in text} == {"ddp", "predict", "simulate"}
     assert {name for name, text in texts.items() if "--outer NAME" in text} == {"run", "sweep", "draw"}
     for option in ("--choose-from", "--limit"):
         assert {name for name, text in texts.items() if f"{option} " in text or f"{option}]" in text} == {

@@ -22,11 +22,13 @@ LEVELS = {
     "runtime": 2,
     "model": 2,
     "launch": 2,
+    "readers": 2,
     "report": 3,
     "ddp": 3,
-    "arguments": 3,
-    "cli": 4,
-    "__main__": 5,
+    "arguments_ddp": 3,
+    "arguments": 4,
+    "cli": 5,
+    "__main__": 6,
 }
 
 #: The packages of others that a room may import; rooms that are not named need the standard library alone.
@@ -34,7 +36,7 @@ STRANGERS = {
     "runtime": {"mpi4py", "numpy", "cupy", "ml_dtypes"},
     "model": {"numpy", "scipy"},
     "report": {"numpy", "matplotlib"},
-    "ddp": {"numpy"},
+    "ddp": {"numpy", "sklearn"},
     "cli": {"numpy"},
     "__init__": set(),
 }

@@ -30,6 +30,7 @@ OTHER = Settings(
     order="blocked",
     sync="roundtime",
     buffers=3,
+    straggler="rank=1,delay=5ms",
     precision=0.0125,
     min_samples=3,
     max_samples=13,
@@ -68,6 +69,7 @@ def test_a_plan_of_every_key(tmp_path: Path) -> None:
         order = "blocked"
         sync = "roundtime"
         buffers = 3
+        straggler = "rank=1,delay=5ms"
         # how long
         precision = 0.0125
         min_samples = 3

@@ -86,7 +86,7 @@ def sweep_command(arguments: argparse.Namespace) -> int:
         ranks = plan.ranks or default_ranks(os.environ)
         memory = _check_before(plan.settings, ranks, available_bytes())
         mpirun = find_mpirun(os.environ, override=arguments.mpirun)
-        extra = [*_mpi_type(mpirun, arguments.mpirun_args), *arguments.mpirun_args]
+        extra = [*mpi_type_words(mpirun, arguments.mpirun_args), *arguments.mpirun_args]
         if arguments.check:
             return start_ranks(["run", "--check"], max(ranks), mpirun, extra, arguments.job_limit or CHECK_LIMIT_S)
         if started:
@@ -144,7 +144,7 @@ def sweep_command(arguments: argparse.Namespace) -> int:
 CHECK_LIMIT_S = 60.0
 
 
-def _mpi_type(mpirun: Mpirun, extra: Sequence[str]) -> list[str]:
+def mpi_type_words(mpirun: Mpirun, extra: Sequence[str]) -> list[str]:
     """Return what srun needs to be told to start ranks of the MPI library here, unless the user tells it."""
     from ringbench.launch.mpirun import ask_mpi_types, mpi_type
     from ringbench.runtime.world import library_version
@@ -186,6 +186,7 @@ def _check_resumed(started: Run, settings: Settings) -> None:
         "order",
         "sync",
         "buffers",
+        "straggler",
     ):
         if before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
@@ -340,6 +341,28 @@ def _prepare(
     return comm.bcast(problem, root=0), ranks
 
 
+def job_record(ranks: Sequence[dict[str, Any]], machines: Sequence[Any], launch: int = 0) -> dict[str, Any]:
+    """Return what a run's file says of a job: who took part, where, with which library."""
+    from ringbench.runtime.thresholds import cache_sizes, eager_limits
+    from ringbench.runtime.timing import clock_tick
+    from ringbench.runtime.world import thread_level
+
+    return {
+        "kind": "job",
+        "launch": launch,
+        "nranks": len(ranks),
+        "time": now(),
+        "mpi_library": ranks[0]["mpi_library"],
+        "thread_level": thread_level(),
+        "hosts": [rank["host"] for rank in ranks],
+        "clock_tick_s": clock_tick(),
+        "ranks": list(ranks),
+        "machines": [asdict(machine) for machine in machines],
+        "eager_nbytes": eager_limits(),
+        "cache_nbytes": cache_sizes(),
+    }
+
+
 def _choices(settings: Settings) -> Table | None:
     """Return what the run to choose by says of the collective; raise ValueError where it says nothing."""
     from ringbench.model.choose import fastest
@@ -368,10 +391,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     from ringbench.runtime.node import gather_machines, judge_machines
     from ringbench.runtime.ranks import other_hosts, placement_warnings, ring_edges_line
     from ringbench.runtime.sync import alignment
-    from ringbench.runtime.thresholds import cache_sizes, eager_limits
-    from ringbench.runtime.timing import clock_tick
     from ringbench.runtime.worker import measure
-    from ringbench.runtime.world import thread_level
 
     first = comm.Get_rank() == 0
     placed, lines = placement_warnings(ranks)
@@ -396,22 +416,8 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
             elsewhere = other_hosts(before.jobs, [rank["host"] for rank in ranks])
             if elsewhere is not None:
                 say(f"ringbench: {comm.Get_size()} rank{'s'[: comm.Get_size() > 1]}: {elsewhere}")
-            job = {
-                "kind": "job",
-                "launch": arguments.launch or 0,
-                "nranks": comm.Get_size(),
-                "time": now(),
-                "mpi_library": ranks[0]["mpi_library"],
-                "thread_level": thread_level(),
-                "hosts": [rank["host"] for rank in ranks],
-                "clock_tick_s": clock_tick(),
-                "clocks": clocks,
-                "ranks": ranks,
-                "machines": [asdict(machine) for machine in machines],
-                "eager_nbytes": eager_limits(),
-                "cache_nbytes": cache_sizes(),
-            }
-            write_record(file, job)
+            job = job_record(ranks, machines, launch=arguments.launch or 0)
+            write_record(file, {**job, "clocks": clocks})
     rows: list[Row] = []
     live = LiveLine((arguments.live or live_width()) if first and not arguments.quiet else None)
     progress = Progress(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ringbench.arguments import UsageError
 from ringbench.cli.talk import WrongDataError, say, words_of
+from ringbench.records.ddp_row import DdpRow
+from ringbench.records.ddp_settings import DdpSettings, settings_from_json
 from ringbench.records.row import Row
 from ringbench.records.run import Run, encode, read_run
 from ringbench.records.units import format_size
@@ -53,30 +55,62 @@ def _showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
 def print_table(rows: Sequence[Row], format: str) -> None:
     """Print the bandwidth table of rows."""
     from ringbench.model.pool import table_cells
+    from ringbench.report.straggler import render_straggler
     from ringbench.report.tables import render
 
-    sys.stdout.write(render(table_cells(rows), "table", format))
+    cells = table_cells(rows)
+    sys.stdout.write(render(cells, "table", format))
+    if format in ("text", "markdown") and (late := render_straggler(cells, format)):
+        sys.stdout.write(f"\n{late}")
 
 
-@_showing
-def table_command(arguments: argparse.Namespace) -> int:
-    """Show the bandwidth table of runs."""
+def print_steps(rows: Sequence[DdpRow], settings: DdpSettings, format: str) -> None:
+    """Print measured steps of training, and what the links of the settings predict."""
+    from ringbench.ddp.cells import cells
+    from ringbench.ddp.costs import costs_of
+    from ringbench.report.ddp import render_steps
+
+    try:
+        costs = costs_of(settings)
+    except (ValueError, OSError) as error:  # of a run that is no longer there, say
+        say(f"ringbench: no predictions: {words_of(error)}")
+        costs = None
+    sys.stdout.write(render_steps(cells(rows, costs), format))
+
+
+def _other_table(rows: Sequence[Row], arguments: argparse.Namespace) -> str:
+    """Return the table of all columns, with algorithms across, or in the columns of another benchmark."""
     from ringbench.model.pool import table_cells
     from ringbench.report.bandwidth import WIDE
     from ringbench.report.pivot import render_pivot
     from ringbench.report.styles import render_style
     from ringbench.report.tables import render
 
-    cells = table_cells(row for run in _read_runs(arguments.runs) for row in run.rows)
+    cells = table_cells(rows)
+    if arguments.style:
+        return render_style(cells, arguments.style)
+    return render_pivot(cells, arguments.format) if arguments.pivot else render(cells, WIDE, arguments.format)
+
+
+@_showing
+def table_command(arguments: argparse.Namespace) -> int:
+    """Show the bandwidth table of runs."""
+    runs = _read_runs(arguments.runs)
+    rows = [row for run in runs for row in run.rows]
+    steps = [row for run in runs for row in run.steps]
+    if rows and steps:
+        raise UsageError("these are runs of ringbench sweep and of ringbench ddp: show each by itself")
     if arguments.style and arguments.format != "text":
         raise UsageError(f"--style {arguments.style} has columns of its own, and goes without --format")
-    if arguments.style:
-        text = render_style(cells, arguments.style)
-    elif arguments.pivot:
-        text = render_pivot(cells, arguments.format)
+    if steps:
+        if arguments.style or arguments.pivot or arguments.wide:
+            raise UsageError("--style, --pivot and --wide are for runs of ringbench sweep")
+        stored = runs[0].plan.get("settings")
+        print_steps(steps, settings_from_json(stored if isinstance(stored, dict) else {}), arguments.format)
+    elif arguments.style or arguments.pivot or arguments.wide:
+        sys.stdout.write(_other_table(rows, arguments))
     else:
-        text = render(cells, WIDE if arguments.wide else "table", arguments.format)
-    sys.stdout.write(text)
+        print_table(rows, arguments.format)
     return 0
 
 
@@ -217,6 +251,7 @@ def show_sweep(run: Run, folder: Path, format: str) -> None:
     from ringbench.model.explain import explain
     from ringbench.model.fit import fit_rows
     from ringbench.model.pool import table_cells
+    from ringbench.report.straggler import render_straggler
     from ringbench.report.summary import summary
     from ringbench.report.tables import render
 
@@ -252,6 +287,8 @@ def show_sweep(run: Run, folder: Path, format: str) -> None:
     if format in ("csv", "json", "latex"):
         print_table(run.rows, format)
     else:
+        if late := render_straggler(cells, format):
+            sys.stdout.write(f"{late}\n")
         heading = "# In short" if format == "markdown" else "In short\n========"
         bullet = "- " if format == "markdown" else ""
         lines = summary(cells).splitlines()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,7 @@ from ringbench.schedule.cost import own_steps
 from ringbench.schedule.parameters import nodes_of
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 from ringbench.schedule.semantics import collective_named
+from ringbench.schedule.step import Step
 
 HIERARCHICAL = "hierarchical"
 
@@ -55,16 +58,12 @@ def predict_links(
     if outer is not None and names is None and collective == "allreduce":
         chosen = [*chosen, HIERARCHICAL]
     for nranks in ranks:
-        nodes = 1
-        if outer is not None and ranks_per_node is not None and nranks > ranks_per_node:
-            nodes, rest = divmod(nranks, ranks_per_node)
-            if rest:
-                raise ValueError(f"{nranks} ranks: no whole number of nodes of {ranks_per_node}")
+        nodes = _nodes(nranks, outer, ranks_per_node)
         members = []
         base = blank(collective=collective, nranks=nranks, basis="given", op="sum", dtype="any", device="given link")
         for name in chosen:
             try:
-                time = _given(name, base, inner, outer, nodes, gamma_s_per_byte)
+                time = _given(name, collective, nranks, inner, outer, nodes, gamma_s_per_byte)
             except ValueError as error:
                 algorithm_named(collective, name)
                 notes[str(error)] = None
@@ -90,11 +89,52 @@ def predict_links(
     return filled(cells, sizes), list(notes)
 
 
-def _given(name: str, base: Prediction, inner: Link, outer: Link | None, nodes: int, gamma: float) -> Time:
+def time_on(
+    collective: str,
+    name: str,
+    nranks: int,
+    inner: Link,
+    outer: Link | None = None,
+    ranks_per_node: int | None = None,
+    *,
+    gamma_s_per_byte: float = 0.0,
+    shared: bool = False,
+) -> Time:
+    """Return the time of an algorithm, by size, on links with known costs: one kind, or two where ``outer`` is given.
+
+    With ``shared`` the ranks of a node send over one link to other nodes, and divide it among those that send at once;
+    else each has one of its own. Raises ValueError for rank counts that no whole number of nodes has, and for an
+    algorithm whose messages are not known.
+    """
+    nodes = _nodes(nranks, outer, ranks_per_node)
+    return _given(name, collective, nranks, inner, outer, nodes, gamma_s_per_byte, shared)
+
+
+def _nodes(nranks: int, outer: Link | None, ranks_per_node: int | None) -> int:
+    """Return how many nodes the ranks fill; raise ValueError where the last would not be full."""
+    if outer is None or ranks_per_node is None or nranks <= ranks_per_node:
+        return 1
+    nodes, rest = divmod(nranks, ranks_per_node)
+    if rest:
+        raise ValueError(f"{nranks} ranks: no whole number of nodes of {ranks_per_node}")
+    return nodes
+
+
+def _given(
+    name: str,
+    collective: str,
+    nranks: int,
+    inner: Link,
+    outer: Link | None,
+    nodes: int,
+    gamma: float,
+    shared: bool = False,
+) -> Time:
     """Return the time of an algorithm on links with known costs."""
-    collective, nranks = base.collective, base.nranks
     if name == HIERARCHICAL and outer is not None:
-        return lambda nbytes: sum(_phases(inner, outer, gamma, nranks, nodes, nbytes))
+        size = nranks // nodes
+        between = replace(outer, beta_s_per_byte=outer.beta_s_per_byte * size) if shared and nodes > 1 else outer
+        return lambda nbytes: sum(_phases(inner, between, gamma, nranks, nodes, nbytes))
     algorithm = schedule_of(collective, name)
     if algorithm is None:
         raise ValueError(f"{collective} {name}: its messages depend on chunks or nodes, or it has no schedule here")
@@ -106,11 +146,14 @@ def _given(name: str, base: Prediction, inner: Link, outer: Link | None, nodes: 
             return sum(number * inner.step(length) for length, number in messages) + gamma * reduced
 
         return time
-    return _two_level(algorithm, nranks, nranks // nodes, inner, outer, gamma)
+    return _two_level(algorithm, nranks, nranks // nodes, inner, outer, gamma, shared)
 
 
-def _two_level(algorithm: Algorithm, nranks: int, size: int, inner: Link, outer: Link, gamma: float) -> Time:
+def _two_level(
+    algorithm: Algorithm, nranks: int, size: int, inner: Link, outer: Link, gamma: float, shared: bool = False
+) -> Time:
     """Return the time of a flat schedule whose ranks fill node after node: that of the rank for which it is longest."""
+    senders = _senders(algorithm, nranks, size) if shared else {}
     looked_at = sorted({0, 1, 2, size - 1, size, nranks // 2, nranks - 1})
     paths = [own_steps(algorithm, rank, nranks) for rank in looked_at]
     whole = [
@@ -121,19 +164,46 @@ def _two_level(algorithm: Algorithm, nranks: int, size: int, inner: Link, outer:
     if not whole:
         raise ValueError(f"{algorithm.title} on {nranks} ranks: no rank takes part in every round")
 
+    kinds = [_kinds_of_messages(rank // size, path, size, inner, outer, senders) for rank, path in whole]
+    added = [float(sum(reduced for _, _, reduced in path)) for _, path in whole]
+
     def time(nbytes: int) -> float:
-        totals = []
-        for rank, path in whole:
-            total = 0.0
-            for peers, length, reduced in path:
-                if peers:
-                    links = [inner if peer // size == rank // size else outer for peer in peers]
-                    total += max(link.step(float(length * nbytes)) for link in links)
-                total += gamma * float(reduced * nbytes)
-            totals.append(total)
-        return max(totals)
+        return max(
+            sum(number * max(link.step(part * nbytes) for link, part in messages) for messages, number in own.items())
+            + gamma * reduced * nbytes
+            for own, reduced in zip(kinds, added, strict=True)
+        )
 
     return time
+
+
+def _kinds_of_messages(
+    node: int,
+    path: Sequence[tuple[tuple[int, ...], Fraction, Fraction]],
+    size: int,
+    inner: Link,
+    outer: Link,
+    senders: Mapping[int, int],
+) -> Counter[tuple[tuple[Link, float], ...]]:
+    """Return how often a rank sends what over which links: the part of the vector that counts on each of them."""
+    found = Counter[tuple[tuple[Link, float], ...]]()
+    for at, (peers, length, _) in enumerate(path):
+        links = {inner if peer // size == node else outer for peer in peers}
+        part = float(length)
+        messages = [(link, part * senders.get(at, 1) if link is outer else part) for link in (inner, outer)]
+        if links:
+            found[tuple(message for message in messages if message[0] in links)] += 1
+    return found
+
+
+def _senders(algorithm: Algorithm, nranks: int, size: int) -> dict[int, int]:
+    """Return how many ranks of the first node send to another one at once, for each step at which any does."""
+    found: dict[int, int] = {}
+    for rank in range(size):
+        for at, operation in enumerate(algorithm.operations(rank, nranks)):
+            if isinstance(operation, Step) and operation.dest is not None and operation.dest // size:
+                found[at] = found.get(at, 0) + 1
+    return found
 
 
 def _phases(inner: Link, outer: Link, gamma: float, nranks: int, nodes: int, nbytes: int) -> list[float]:

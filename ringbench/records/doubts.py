@@ -8,6 +8,7 @@ from statistics import median
 
 from ringbench.records.row import Row
 from ringbench.records.stats import NOISY
+from ringbench.records.straggler import NOBODY
 
 SHORT_TICKS = 100
 
@@ -39,6 +40,7 @@ def row_warnings(row: Row, tick: float) -> tuple[str, ...]:
         "drift": drifts(samples, tick),
         "bimodal": bimodal(samples, tick),
         "settling": settles(samples, tick),
+        "disturbed": row.straggler != NOBODY,
         "bits differ": row.identical_bits is False,
         "wrong": bool(row.wrong),
     }

@@ -143,6 +143,13 @@ _ALL = (
         advice="raise --warmup",
     ),
     Guard(
+        name="disturbed",
+        letter="j",
+        about="samples",
+        meaning="ranks came late on purpose (--straggler); in no fit",
+        advice="read it beside the time without, calm_s",
+    ),
+    Guard(
         name="bits differ",
         letter="D",
         about="result",

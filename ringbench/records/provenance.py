@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ringbench.records.ddp_settings import DdpSettings
 from ringbench.records.run import SCHEMA_VERSION
 from ringbench.records.settings import Settings
 
@@ -32,7 +33,7 @@ def now() -> str:
 
 
 def provenance(
-    settings: Settings,
+    settings: Settings | DdpSettings,
     ranks: Sequence[int],
     *,
     launches: int = 1,

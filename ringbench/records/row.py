@@ -8,22 +8,23 @@ from functools import cached_property
 from typing import Any
 
 from ringbench.records.stats import launch_confidence, median_interval
+from ringbench.records.straggler import NOBODY
 from ringbench.schedule.semantics import collective_named
 
 #: What makes one cell another: rows that differ here are never pooled.
 KEY = ("collective", "algorithm", "op", "dtype", "device", "nranks", "nbytes", "in_place", "launch")
 
 #: What one cell's samples share besides: rows that differ here are of one cell, but never pooled.
-MANNER = ("buffers", "estimand")
+MANNER = ("buffers", "estimand", "straggler")
 
 #: What a sample is where nothing else was asked for.
 ESTIMAND = "max over ranks of the local duration after a barrier"
 
 #: What a file must hold for the fields that everything else computes with.
 _KINDS: dict[str, type] = {
-    **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device", "estimand"), str),
+    **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device", "estimand", "straggler"), str),
     **dict.fromkeys(("nranks", "nbytes", "count", "launch", "late", "buffers"), int),
-    **dict.fromkeys(("samples_s", "rank_means_s", "warmup_s", "warnings"), tuple),
+    **dict.fromkeys(("samples_s", "rank_means_s", "warmup_s", "warnings", "late_s", "waits_s"), tuple),
     "in_place": bool,
 }
 
@@ -44,6 +45,8 @@ class Row:
     ``budget`` or ``max``. ``reason`` says why there are no samples, ``remark`` what was decided by size, by nodes or by
     ``auto``. ``limit_s`` is what the steps' bare Sendrecvs and reductions add up to, ``addition_s`` what the longest of
     these reductions, of ``addition_nbytes``, takes by itself.
+    ``straggler`` says who came late to the samples; ``calm_s`` is then the median without, from the same rounds,
+    ``late_s`` how late each rank was on the mean, and ``waits_s`` by how much its call took longer than without.
     """
 
     collective: str
@@ -75,6 +78,10 @@ class Row:
     clock_error_s: float | None = None
     buffers: int = 1
     estimand: str = ESTIMAND
+    straggler: str = NOBODY
+    calm_s: float | None = None
+    late_s: tuple[float, ...] = ()
+    waits_s: tuple[float, ...] = ()
     job: int = field(default=0, compare=False)
 
     @property
@@ -156,6 +163,10 @@ class Row:
             "estimand": self.estimand,
             "of_limit": self.limit_s / time if self.limit_s and time and not self.wrong else None,
             "remark": self.remark,
+            "straggler": self.straggler,
+            "calm_s": self.calm_s,
+            "late_s": list(self.late_s),
+            "waits_s": list(self.waits_s),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -169,7 +180,7 @@ class Row:
         """Read a row back; fields of a newer version are ignored. Raises ValueError naming what is missing."""
         known = {known.name for known in fields(cls)} - {"job"}
         values = {name: value for name, value in data.items() if name in known}
-        for name in ("samples_s", "rank_means_s", "warmup_s", "warnings"):
+        for name in ("samples_s", "rank_means_s", "warmup_s", "warnings", "late_s", "waits_s"):
             if isinstance(values.get(name), list):
                 values[name] = tuple(values[name])
         try:
@@ -198,17 +209,18 @@ class Row:
                 raise _not_a_row(name, getattr(row, name))
         if (row.count == 0) != (row.nbytes == 0) or row.count > row.nbytes:
             raise _not_a_row("count", row.count)
-        bare = [time for time in (row.limit_s, row.addition_s, row.clock_error_s) if time is not None]
+        times = (row.limit_s, row.addition_s, row.clock_error_s, row.calm_s)
+        bare = [time for time in times if time is not None]
         for name in ("late", "buffers"):
             if not (name == "buffers") <= getattr(row, name) < _LIMIT:
                 raise _not_a_row(name, getattr(row, name))
-        for name in ("algorithm", "op", "dtype", "device", "wrong_detail", "reason", "remark", "stop", "estimand"):
+        for name in ("algorithm", "op", "dtype", "device", "wrong_detail", "reason", "remark", "stop", *MANNER[1:]):
             value = getattr(row, name)
             if value is not None and not (isinstance(value, str) and value.replace("\n", " ").isprintable()):
                 raise _not_a_row(name, value)  # what a terminal might obey
         if not all(text.isprintable() for text in row.warnings):
             raise _not_a_row("warnings", row.warnings)
-        for time in (*row.samples_s, *row.rank_means_s, *row.warmup_s, *bare):
+        for time in (*row.samples_s, *row.rank_means_s, *row.warmup_s, *row.late_s, *row.waits_s, *bare):
             if isinstance(time, bool) or not isinstance(time, (int, float)) or not (time == 0 or 1e-12 < time < 1e12):
                 raise _not_a_row("a sample", time)
         return row

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ringbench.records.ddp_row import DdpRow
 from ringbench.records.row import Row
 from ringbench.records.settings import Settings
 
@@ -21,6 +22,8 @@ RUN_FILE = "run.jsonl"
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """Hold what a run's file says: ``provenance`` (its first line), one entry in ``jobs`` for each MPI job, the rows.
+
+    ``steps`` are the rows of ``ringbench ddp``.
 
     ``status`` is ``complete`` or ``partial``; ``torn`` says that the last line was cut off and left out, ``repeated``
     how many rows of a case that an earlier line holds were left out. A row without a round in which all ranks were on
@@ -33,6 +36,7 @@ class Run:
     plan: Mapping[str, Any] = field(default_factory=dict)
     jobs: tuple[Mapping[str, Any], ...] = ()
     rows: tuple[Row, ...] = ()
+    steps: tuple[DdpRow, ...] = ()
     status: str = "partial"
     torn: bool = False
     repeated: int = 0
@@ -111,6 +115,7 @@ def read_run(path: str | Path) -> Run:
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ValueError(f"{file}: schema_version {version!r} is not the {SCHEMA_VERSION} that this ringbench reads")
     rows: dict[tuple[Any, ...], Row] = {}
+    steps: dict[tuple[Any, ...], DdpRow] = {}
     repeated, jobs, status, plan = 0, 0, "partial", records[0]
     for number, record in enumerate(records, 1):
         if record.get("kind") == "row":
@@ -123,6 +128,13 @@ def read_run(path: str | Path) -> Run:
                 continue
             rows.pop(row.key, None)
             rows[row.key] = row
+        elif record.get("kind") == "ddp":
+            try:
+                step = DdpRow.from_json(record)
+            except ValueError as error:
+                raise ValueError(f"{file}, line {number}: {error}") from None
+            repeated += step.key in steps
+            steps.setdefault(step.key, step)
         elif record.get("kind") == "end":
             status = "complete" if record.get("status") == "complete" else "partial"
         elif record.get("kind") == "resume":
@@ -137,6 +149,7 @@ def read_run(path: str | Path) -> Run:
         plan=plan,
         jobs=tuple(record for record in records if record.get("kind") == "job"),
         rows=tuple(rows.values()),
+        steps=tuple(steps.values()),
         status=status,
         torn=torn,
         repeated=repeated,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ringbench.records.straggler import parse_straggler
 from ringbench.records.units import parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import check_value, parse_groups, value_text
 
@@ -38,6 +39,7 @@ class Settings:
     ``choose_from`` is the run that ``auto`` goes by (None: a rule); ``limit`` has the bare Sendrecv and addition timed.
     ``order`` says whether the algorithms of a size take turns in random order, or each runs its iterations in a row;
     ``sync`` how ranks are aligned before each; ``buffers`` how many sets of buffers take turns, so that data are cold.
+    ``straggler`` says which rank comes late, as in ``rank=1,delay=5ms`` (None: none does).
     """
 
     collective: str = "allreduce"
@@ -58,6 +60,7 @@ class Settings:
     order: str = "interleaved"
     sync: str = "barrier"
     buffers: int = 1
+    straggler: str | None = None
     precision: float = 0.05
     min_samples: int = 12
     max_samples: int = 1000
@@ -98,6 +101,8 @@ class Settings:
             check_value("groups", parse_groups(self.groups))
         if self.seed < 0:
             raise ValueError(f"seed {self.seed}: must not be negative")
+        if self.straggler is not None:
+            parse_straggler(self.straggler)
 
     @property
     def placements(self) -> tuple[bool, ...]:
@@ -132,7 +137,7 @@ class Settings:
             f"--sync={self.sync}",
             f"--buffers={self.buffers}",
         ]
-        for name in ("segment", "chunks", "groups", "choose_from"):
+        for name in ("segment", "chunks", "groups", "choose_from", "straggler"):
             if getattr(self, name) is not None:
                 words.append(f"--{name.replace('_', '-')}={getattr(self, name)}")
         return [*words, "--limit"] if self.limit else words
@@ -207,6 +212,7 @@ _READERS: dict[str, Callable[[object], object]] = {
     "launches": _of_kind("launches", int),
     "groups": _groups,
     "choose_from": _of_kind("choose_from", str),
+    "straggler": _of_kind("straggler", str),
 }
 
 
@@ -216,16 +222,22 @@ def read_plan(path: str | Path) -> SweepPlan:
     Raises ValueError naming the file and the key that is unknown or has the wrong kind, OSError where there is no file.
     """
     path = Path(path)
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise ValueError(f"{path}: not TOML: nested too deep") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: not TOML: {error}") from None
+    data = read_toml(path)
     try:
         return plan_from(data)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a file of TOML; raise ValueError naming it where it is none, OSError where there is no file."""
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path}: not TOML: nested too deep") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: not TOML: {error}") from None
+    return data
 
 
 def plan_from(data: Mapping[str, Any]) -> SweepPlan:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ringbench.records.row import ESTIMAND, Row
+from ringbench.records.row import ESTIMAND, MANNER, Row
+from ringbench.records.straggler import NOBODY
 from ringbench.records.units import format_size
 from ringbench.report.figures import bounds, digits, launches, microseconds, number, place, remarks, sent
 from ringbench.report.kind import Columns, Flat, Kind
@@ -15,7 +16,8 @@ def _heading(members: Sequence[Flat]) -> str:
     row = members[0]
     cold = f", {row['buffers']} sets of buffers in turns" if row["buffers"] > 1 else ""
     sample = "" if row["estimand"] == ESTIMAND else f"; a sample is the {row['estimand']}"
-    return f"{place(row)}{cold}{sample}; {launches(members)}, times in us, GB/s = 10^9 B/s"
+    late = "" if row["straggler"] == NOBODY else f"; late on purpose: {row['straggler']}"
+    return f"{place(row)}{cold}{sample}{late}; {launches(members)}, times in us, GB/s = 10^9 B/s"
 
 
 def _closing(members: Sequence[Flat]) -> list[str]:
@@ -102,7 +104,7 @@ def _fields() -> tuple[str, ...]:
 
 
 TABLE = Kind(
-    keys=("collective", "op", "dtype", "device", "nranks", "in_place", "buffers", "estimand"),
+    keys=("collective", "op", "dtype", "device", "nranks", "in_place", *MANNER),
     heading=_heading,
     order=("nbytes", "algorithm"),
     columns=_COLUMNS,

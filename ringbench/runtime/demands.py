@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.settings import Settings
+from ringbench.records.straggler import parse_straggler
 from ringbench.runtime.choices import choose_by_rule, default_chunks
 from ringbench.runtime.compile import scratch_sizes
 from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
@@ -63,6 +64,8 @@ def check_settings(settings: Settings) -> None:
     _check_taken(settings)
     if settings.limit and settings.buffers > 1:
         raise ValueError(f"buffers {settings.buffers}: not with limit, whose bare messages are on one hot pair")
+    if settings.straggler is not None and (settings.buffers > 1 or settings.limit):
+        raise ValueError(f"straggler {settings.straggler}: not with {'buffers' if settings.buffers > 1 else 'limit'}")
     itemsize = ITEMSIZE[settings.dtype]
     for nbytes in settings.sizes:
         if nbytes % itemsize:
@@ -147,6 +150,8 @@ def check_schedules(settings: Settings, nranks: int) -> None:
     """Raise ValueError where an algorithm is not right on ``nranks`` ranks: it might never end."""
     if collective_named(settings.collective).rooted and settings.root >= nranks:
         raise ValueError(f"root {settings.root}: not one of {nranks} rank{'s'[: nranks > 1]}")
+    if settings.straggler is not None:
+        parse_straggler(settings.straggler).check_ranks(nranks)
     for name in settings.algorithms:
         if name not in RESERVED:
             algorithm = configured(settings, name, nranks, max(settings.sizes))

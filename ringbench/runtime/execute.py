@@ -10,9 +10,13 @@ from mpi4py import MPI
 
 from ringbench.runtime.arrays import Array, Backend
 from ringbench.runtime.moves import Combine, Copy, Divide, Exchange, Piece, Program
+from ringbench.runtime.progress import Call as Call
+from ringbench.runtime.progress import Progress
 
-#: The tag of every message: out of the way of a caller who uses the same communicator, below MPI's smallest limit.
-TAG = 21058
+#: The tag of messages: out of the way of a caller who uses the same communicator, below MPI's smallest limit. Plans
+#: take it and those that follow in turns, each its own: several may be in flight at once, and ranks advance them at
+#: different speeds. (A communicator for each would keep them apart too, but MPICH has no more than some 2000.)
+TAG, TAGS = 21058, 32767 - 21058
 
 #: MPI's predefined types; those that mpi4py derives from a NumPy dtype are copies, which reductions refuse.
 MPI_TYPES = {
@@ -30,20 +34,25 @@ MPI_TYPES = {
     "bfloat16": MPI.UINT16_T,
 }
 
-Call = tuple[Callable[..., object], tuple[Any, ...]]
-
 
 class Plan:
-    """Run one collective again and again: ``plan()``.
+    """Run one collective again and again: ``plan()``, or in the background: ``start()``, ``test()``..., ``wait()``.
 
     ``algorithm`` names what runs; ``bytes_sent`` are this rank's per call (None where the library decides);
     ``segment_nbytes`` is the longest message (None likewise); ``in_place`` says whether the input lies in the result.
     ``remark`` is what was decided for the caller, such as the nodes that were found. ``steps`` are those
     of the schedule, see ``Program``.
+
+    A plan that was started must be tested until it is done, or waited for, before it is run or started again, and its
+    buffers are its own until then. It moves on in ``test`` and ``wait`` alone, and does there what a call does, with
+    the same result. Several may be in flight at once where all ranks start them in the same order and wait for them
+    in that order.
     """
 
     __slots__ = (
+        "_progress",
         "_run",
+        "_saved_run",
         "algorithm",
         "bytes_sent",
         "calls",
@@ -69,6 +78,8 @@ class Plan:
         self.collective, self.algorithm = collective, algorithm
         self.calls = tuple(calls)
         self._run = unrolled(self.calls)
+        self._progress: Progress | None = None
+        self._saved_run: Callable[[], None] | None = None  # while the plan is in flight
         self.in_place, self.bytes_sent, self.segment_nbytes = in_place, bytes_sent, segment_nbytes
         self.remark, self.steps = remark, steps
 
@@ -79,6 +90,35 @@ class Plan:
     def __call__(self) -> None:
         """Run the collective on the data now in the buffers."""
         self._run()
+
+    def start(self) -> None:
+        """Begin the collective on the data now in the buffers, and return; raise RuntimeError where it is in flight."""
+        if self._saved_run is not None:
+            self._refuse()
+        if self._progress is None:
+            self._progress = Progress(self.calls)
+        self._saved_run, self._run = self._run, self._refuse  # checked here, so that a call costs no check
+        self._advance(wait=False)
+
+    def test(self) -> bool:
+        """Go on where messages have arrived, without waiting; return whether the collective is done, or not begun."""
+        return self._saved_run is None or self._advance(wait=False)
+
+    def wait(self) -> None:
+        """Return when the collective is done; at once where it was not begun."""
+        if self._saved_run is not None:
+            self._advance(wait=True)
+
+    def _advance(self, *, wait: bool) -> bool:
+        assert self._progress is not None
+        assert self._saved_run is not None
+        if not self._progress.advance(wait=wait):
+            return False
+        self._run, self._saved_run = self._saved_run, None
+        return True
+
+    def _refuse(self) -> None:
+        raise RuntimeError(f"{self!r} is in flight: wait for it first")
 
 
 #: Plans with so few calls are written out.
@@ -119,9 +159,15 @@ def buffer_spec(array: Array, datatype: MPI.Datatype) -> list[Any]:
 
 
 def bind(
-    program: Program, comm: Any, arrays: Mapping[str, Array], backend: Backend, nranks: int, op: str = "sum"
+    program: Program,
+    comm: Any,
+    arrays: Mapping[str, Array],
+    backend: Backend,
+    nranks: int,
+    op: str = "sum",
+    tag: int = TAG,
 ) -> list[Call]:
-    """Allocate the program's scratch and bind every move to arrays, buffer specs and peers.
+    """Allocate the program's scratch and bind every move to arrays, buffer specs, peers and a tag.
 
     On a device whose kernels run asynchronously a synchronisation stands before every exchange that follows a kernel
     (it may send what the kernel wrote, or overwrite what it still reads), at the start (the caller's kernels may
@@ -156,7 +202,7 @@ def bind(
             synchronize()
             dest = null if move.dest is None else move.dest
             source = null if move.source is None else move.source
-            calls.append((comm.Sendrecv, (spec(move.send), dest, TAG, spec(move.recv), source, TAG)))
+            calls.append((comm.Sendrecv, (spec(move.send), dest, tag, spec(move.recv), source, tag)))
             continue
         if isinstance(move, Combine) and single and move.one == move.out and move.out.length == 1:
             # NumPy takes 0.75 us for a single element in place, 0.22 from two on (1.26 and 2.4); MPI's own sum 0.35.

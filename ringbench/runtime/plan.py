@@ -10,7 +10,7 @@ from ringbench.runtime.arrays import Array, Backend, backend_of
 from ringbench.runtime.choices import Choose, choose_by_rule, default_chunks
 from ringbench.runtime.compile import compile_program
 from ringbench.runtime.demands import check_types
-from ringbench.runtime.execute import Plan, bind
+from ringbench.runtime.execute import TAG, TAGS, Plan, bind
 from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
 from ringbench.runtime.vendor import check_count, reducible_type, vendor_calls
 from ringbench.schedule.parameters import Groups, check_value
@@ -18,6 +18,10 @@ from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named
 
 __all__ = ["DEFAULT_SEGMENT", "Plan", "plan"]
+
+#: One more than the number of any plan that this process has part in. A new plan gets the highest of its ranks, so that
+#: they agree on its tag, and no other plan of its communicator has that until all tags were taken in turn.
+_plans = 0
 
 
 def plan(
@@ -52,7 +56,7 @@ def plan(
     ``chunks`` are those of a pipeline (None: by the size). ``groups`` says which ranks share a node (None: what
     MPI_Comm_split_type finds), ``outer`` which allreduce runs between nodes. Planning is collective: every rank must
     call it, and what is wrong on any rank is raised on all of them as the same ValueError, which names the ranks and
-    the values.
+    the values. ``start``, ``test`` and ``wait`` of a plan run it in the background, see ``Plan``.
     """
     if comm.Is_inter():
         raise ValueError("comm is an intercommunicator: its two groups are no ring; merge them first")
@@ -65,7 +69,9 @@ def plan(
         error = str(problem)
     except Exception as problem:  # from ``choose``, or from an array that is none: the other ranks must hear of it
         error = f"{type(problem).__name__}: {problem}"
-    _agree(comm, error, request.terms())
+    global _plans
+    number = agree(comm, error, request.terms(), _plans)
+    _plans = number + 1
 
     assert request.backend is not None
     send = None if request.in_place else request.backend.flat(sendbuf)
@@ -90,7 +96,7 @@ def plan(
     return Plan(
         collective,
         ready.name,
-        bind(program, comm, arrays, request.backend, nranks, op),
+        bind(program, comm, arrays, request.backend, nranks, op, TAG + number % TAGS),
         in_place=request.in_place,
         bytes_sent=program.sent * itemsize,
         segment_nbytes=program.segment * itemsize,
@@ -244,15 +250,18 @@ def _plain(value: object) -> object:
     return value if isinstance(value, (str, int)) else repr(value)
 
 
-def _agree(comm: Any, error: str | None, terms: dict[str, object]) -> None:
-    """Raise the same ValueError on all ranks where one of them has an error, or where they ask for unlike things."""
-    everyone: list[tuple[str | None, dict[str, object]]] = comm.allgather((error, terms))
-    failed = {rank: message for rank, (message, _) in enumerate(everyone) if message is not None}
+def agree(comm: Any, error: str | None, terms: dict[str, object], number: int = 0) -> int:
+    """Return the highest ``number`` of the ranks where they ask for the same things and none has an error.
+
+    Raises the same ValueError on all of them otherwise. ``terms`` must have the same names on every rank.
+    """
+    everyone: list[tuple[str | None, dict[str, object], int]] = comm.allgather((error, terms, number))
+    failed = {rank: message for rank, (message, _, _) in enumerate(everyone) if message is not None}
     if len(set(failed.values())) == 1 and len(failed) == len(everyone):
         raise ValueError(failed[0])
     disagreeing = []
     for term in terms:
-        values = {rank: their[term] for rank, (_, their) in enumerate(everyone)}
+        values = {rank: their[term] for rank, (_, their, _) in enumerate(everyone)}
         first = values[0]
         other = next((rank for rank, value in values.items() if value != first), None)
         if other is not None:
@@ -262,3 +271,4 @@ def _agree(comm: Any, error: str | None, terms: dict[str, object]) -> None:
         raise ValueError(shown)
     if disagreeing:
         raise ValueError("the ranks disagree: " + "; ".join(disagreeing))
+    return max(offered for _, _, offered in everyone)

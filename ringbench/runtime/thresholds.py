@@ -34,7 +34,8 @@ def eager_limits() -> dict[str, int]:
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(MPI.__file__)
         provided = ctypes.c_int()
-        if library.MPI_T_init_thread(0, ctypes.byref(provided)):  # MPI_THREAD_SINGLE may be another number: no matter
+        # The level that MPI has: Open MPI takes what is asked for here as that of all its calls from now on.
+        if library.MPI_T_init_thread(MPI.Query_thread(), ctypes.byref(provided)):
             return {}
         for name in EAGER:
             value = _read(library, name)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 from mpi4py import MPI
@@ -15,12 +16,14 @@ from ringbench.records.guards import GUARDS
 from ringbench.records.need import weights
 from ringbench.records.row import Row
 from ringbench.records.settings import Settings
+from ringbench.records.straggler import parse_straggler
 from ringbench.records.units import format_size
 from ringbench.runtime.arrays import Backend, backend_for
 from ringbench.runtime.choices import Choose, choose_by_rule
 from ringbench.runtime.data import Mismatch, Probe, rounds
 from ringbench.runtime.demands import COMPLEX, ITEMSIZE, memory_needed
 from ringbench.runtime.execute import Plan
+from ringbench.runtime.late import Delays, LateCall
 from ringbench.runtime.limit import Limits
 from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.runtime.plan import plan
@@ -56,6 +59,8 @@ class _Cell:
     plans: list[Plan] = field(default_factory=list)
     reason: str | None = None
     contestant: Contestant | None = None
+    calm: Contestant | None = None  # the same without delays, where a straggler disturbs
+    late: LateCall | None = None
     warmup_s: list[float] = field(default_factory=list)
     wrong: int = 0
     detail: str | None = None
@@ -133,11 +138,16 @@ class _Group:
         self.backend = backend
         self.probes = [self._probe() for _ in range(settings.buffers)]
         self.at = 0  # the set of buffers whose turn it is
+        self.delays: Callable[[], Delays] | None = None
+        if settings.straggler is not None:
+            late, seed = parse_straggler(settings.straggler), f"{settings.seed} {nbytes} {in_place}"
+            self.delays = partial(Delays, late, self.rank, self.nranks, seed)
         semantics = self.probes[0].semantics
         self.reduces = semantics.reduces
         self.rounds = semantics.reduces and rounds(settings.op, settings.dtype)
         self.cells = [self._plan(name) for name in settings.algorithms]
         self.live = [cell for cell in self.cells if cell.plans]
+        self.calm = [cell.calm for cell in self.live if cell.calm]
         self.limits: Limits | None = None
         if settings.limit:
             steps = [cell.plan.steps for cell in self.live if cell.plan is not None]
@@ -186,6 +196,10 @@ class _Group:
         elif self.probes[0].consumes_input:
             contestant.prepare = partial(self.probes[0].write_input, TIMED)
         cell.contestant = contestant
+        if self.delays is not None:
+            cell.calm = replace(contestant, samples_s=[])
+            cell.late = LateCall(cell.plans[0], self.delays())
+            contestant.run = cell.late
         return cell
 
     def _take_turn(self, cell: _Cell, contestant: Contestant) -> None:
@@ -248,12 +262,15 @@ class _Group:
             cell.warmup_s.extend(column.tolist())
 
     def _contestants(self) -> list[Contestant]:
-        own = [cell.contestant for cell in self.live if cell.contestant]
+        own = [cell.contestant for cell in self.live if cell.contestant] + self.calm
         return own + self.limits.contestants if self.limits else own
 
     def sample(self, deadline: float, launch: int) -> None:
         """Take the samples; the order is drawn anew for each run's seed, rank count, size, placement and launch."""
         contestants = self._contestants()
+        for cell in self.live:
+            if cell.late:
+                cell.late.begin(median(cell.warmup_s))  # of calls without delays, the same on all ranks
         seed = f"{self.settings.seed} {self.nranks} {self.nbytes} {self.in_place} {launch}"
         sample(self.aligned, contestants, self.settings, deadline, seed)
 
@@ -292,10 +309,26 @@ class _Group:
                 clock_error_s=clock_error_s,
                 buffers=self.settings.buffers,
                 estimand=self.aligned.estimand,
+                **self._lateness(cell),
             )
             library = (cell.plan.algorithm if cell.plan else cell.algorithm) == "mpi"
             said = tuple(name for name in warnings if library or not GUARDS[name].library)
             yield replace(row, warnings=said + row_warnings(row, tick))
+
+    def _lateness(self, cell: _Cell) -> dict[str, Any]:
+        """Return what a row says of who was late, who waited, and how long the same took without."""
+        if cell.late is None or cell.calm is None or cell.contestant is None or not cell.contestant.samples_s:
+            return {} if self.settings.straggler is None else {"straggler": self.settings.straggler}
+        late = cell.late.late_s / cell.late.made
+        calm = cell.calm.own_s / len(cell.calm.samples_s)
+        waited = max(0.0, cell.contestant.own_s / len(cell.contestant.samples_s) - late - calm)
+        both = self.comm.allgather((round(late, 9), round(waited, 9)))
+        return {
+            "straggler": self.settings.straggler,
+            "calm_s": median(cell.calm.samples_s),
+            "late_s": tuple(one for one, _ in both),
+            "waits_s": tuple(one for _, one in both),
+        }
 
     def _rank_means(self, cell: _Cell) -> tuple[float, ...]:
         """Return every rank's mean over the iterations; nothing where nothing was sampled."""

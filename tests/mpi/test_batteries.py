@@ -60,3 +60,18 @@ def test_a_battery_ends_where_one_rank_raises(mpi: Mpi) -> None:
     found = start(mpi, 2, ["failing.py", "raise"], status=None, limit_s=30)
     assert found.status != 0
     assert "KeyError" in found.stderr
+
+
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4])
+def test_plans_that_are_started_do_what_called_ones_do(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["nonblocking.py"])
+
+
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4])
+def test_gradients_are_averaged_in_every_engine(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["gradients.py"])
+
+
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4])
+def test_ranks_with_shards_learn_what_one_process_learns(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["training.py"])

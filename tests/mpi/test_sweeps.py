@@ -199,3 +199,23 @@ def test_a_terminated_sweep_leaves_whole_rows_and_no_process(mpi: Mpi, tmp_path:
     assert all(row.samples_s and row.wrong == 0 for row in done.rows), str(said)
     assert check_lines(out / RUN_FILE)[-1] == {"kind": "end", "status": "partial", "failures": []}
     assert "Traceback" not in said.stderr, str(said)
+
+
+def test_a_late_rank_is_told_from_those_that_wait_for_it(mpi: Mpi, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    late = ("--straggler", "rank=1,delay=20ms")
+    sizes = ("--sizes", "8,4KiB", "--algorithms", "ring,mpi")
+    found = sweep(mpi, out, "--ranks", "2,3", *sizes, *late, *QUICK)
+    assert "late on purpose: rank=1,delay=20ms" in found.stdout
+    rows = read_run(out).rows
+    assert len(rows) == 8
+    for row in rows:
+        assert (row.wrong, row.straggler) == (0, "rank=1,delay=20ms")
+        assert "disturbed" in row.warnings
+        assert row.late_s[1] >= 0.02
+        assert max(row.late_s[:1] + row.late_s[2:]) == 0.0
+        assert len(row.waits_s) == row.nranks
+        assert row.calm_s is not None
+        assert min(row.samples_s) >= 0.02
+    refused = sweep(mpi, tmp_path / "no", "--ranks", "2", "--straggler", "rank=2,delay=1ms", *sizes, status=2)
+    assert refused.said == ["ringbench: straggler rank 2: there are 2 ranks, from 0"]
