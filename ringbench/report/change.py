@@ -8,7 +8,7 @@ from typing import Any
 from ringbench.model.compare import ENOUGH_LAUNCHES
 from ringbench.model.resample import pooled_median
 from ringbench.records.libraries import library_name
-from ringbench.records.row import Row
+from ringbench.records.row import MANNER, Row
 from ringbench.records.run import RUN_FILE, Run
 from ringbench.records.units import format_size
 from ringbench.report.figures import bounds, digits, launches, microseconds, number, one_line, placement
@@ -101,7 +101,7 @@ def _medians(rows: Iterable[Row]) -> dict[tuple[Any, ...], float]:
     return {
         key: float(pooled_median([row.samples_s for row in members]))
         for key, members in cells.items()
-        if len({(row.buffers, row.estimand) for row in members}) == 1
+        if len({tuple(getattr(row, name) for name in MANNER) for row in members}) == 1
     }
 
 

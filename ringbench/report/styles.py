@@ -13,7 +13,8 @@ from itertools import groupby
 
 from ringbench.records.importers.nccl import DTYPES, OPS, PROGRAMS
 from ringbench.records.provenance import package_version
-from ringbench.records.row import ESTIMAND
+from ringbench.records.row import ESTIMAND, MANNER
+from ringbench.records.straggler import NOBODY
 from ringbench.records.units import format_size
 from ringbench.report.figures import one_line
 from ringbench.report.kind import Flat
@@ -38,7 +39,7 @@ def render_style(rows: Sequence[Flat], style: str) -> str:
     """
     if style not in _STYLES:
         raise ValueError(f"unknown style {style!r}; known: {', '.join(_STYLES)}")
-    keys: tuple[str, ...] = ("collective", "algorithm", "nranks", "op", "dtype", "device", "buffers", "estimand")
+    keys: tuple[str, ...] = ("collective", "algorithm", "nranks", "op", "dtype", "device", *MANNER)
     if style != "nccl":
         keys = (*keys, "in_place")
 
@@ -82,6 +83,8 @@ def _unfit(row: Flat, style: str) -> str | None:
     """Say why the row cannot be printed, None where it can."""
     if _mean(row) is None:
         return one_line(row["reason"] or "no time")
+    if row["straggler"] != NOBODY:
+        return f"late on purpose: {row['straggler']}"
     if style != "nccl" and row["collective"] in _BLOCKS and row["nbytes"] % row["nranks"]:
         return f"no whole number of bytes for each of {row['nranks']} ranks"
     return None
