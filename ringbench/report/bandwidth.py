@@ -8,7 +8,7 @@ from dataclasses import replace
 from ringbench.records.row import ESTIMAND, MANNER, Row
 from ringbench.records.straggler import NOBODY
 from ringbench.records.units import format_size
-from ringbench.report.figures import bounds, digits, launches, microseconds, number, place, remarks, sent
+from ringbench.report.writing import bounds, digits, launches, microseconds, number, place, remarks, sent
 from ringbench.report.kind import Columns, Flat, Kind
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from ringbench.report.figures import one_line
+from ringbench.report.writing import one_line
 
 WIDTH = 100
 

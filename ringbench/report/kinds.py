@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 
 from ringbench.records.units import format_size, rough_size
 from ringbench.report.bandwidth import TABLE
-from ringbench.report.figures import bounds, digits, launches, microseconds, number, place, placement, remarks, sent
+from ringbench.report.writing import bounds, digits, launches, microseconds, number, place, placement, remarks, sent
 from ringbench.report.kind import Columns, Flat, Kind
 
 

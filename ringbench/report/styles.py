@@ -16,7 +16,7 @@ from ringbench.records.provenance import package_version
 from ringbench.records.row import ESTIMAND, MANNER
 from ringbench.records.straggler import NOBODY
 from ringbench.records.units import format_size
-from ringbench.report.figures import one_line
+from ringbench.report.writing import one_line
 from ringbench.report.kind import Flat
 from ringbench.schedule.semantics import collective_named
 

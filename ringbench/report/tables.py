@@ -11,7 +11,7 @@ from typing import Any
 
 from ringbench.records.guards import GUARDS
 from ringbench.records.units import format_size
-from ringbench.report.figures import number
+from ringbench.report.writing import number
 from ringbench.report.grid import WIDTH, draw, join, widths
 from ringbench.report.kind import Columns as Columns
 from ringbench.report.kind import Flat as Flat
