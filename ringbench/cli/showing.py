@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ringbench.model.fit import FitResult
 
 
-def _read_runs(paths: Sequence[str]) -> list[Run]:
+def read_runs(paths: Sequence[str]) -> list[Run]:
+    """Read runs, and say what is unusual about each; raise UsageError or WrongDataError for what is none."""
     runs = []
     for path in paths:
         try:
@@ -37,7 +38,9 @@ def _read_runs(paths: Sequence[str]) -> list[Run]:
     return runs
 
 
-def _showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+def showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Give a command that reads runs its exit status: 1 for wrong data, 2 for what cannot be shown."""
+
     def run(arguments: argparse.Namespace) -> int:
         try:
             return show(arguments)
@@ -58,15 +61,15 @@ def print_table(rows: Sequence[Row], format: str) -> None:
     sys.stdout.write(render(table_cells(rows), "table", format))
 
 
-@_showing
+@showing
 def table_command(arguments: argparse.Namespace) -> int:
     """Show the bandwidth table of runs."""
-    rows = [row for run in _read_runs(arguments.runs) for row in run.rows]
+    rows = [row for run in read_runs(arguments.runs) for row in run.rows]
     print_table(rows, arguments.format)
     return 0
 
 
-@_showing
+@showing
 def compare_command(arguments: argparse.Namespace) -> int:
     """Compare two algorithms of a run, or two runs; return 1 where asked to and something is slower."""
     from ringbench.model.compare import ENOUGH_LAUNCHES, compare_rows, compare_runs, took_turns
@@ -74,7 +77,7 @@ def compare_command(arguments: argparse.Namespace) -> int:
 
     if len(arguments.runs) > 2:
         raise UsageError(f"{len(arguments.runs)} runs: compare takes one or two")
-    runs = _read_runs(arguments.runs)
+    runs = read_runs(arguments.runs)
     if len(runs) == 2:
         found = compare_runs(runs[0], runs[1], force=arguments.force, threshold=arguments.threshold)
         if (fewest := min(row.launches for row in found)) < ENOUGH_LAUNCHES:
@@ -103,7 +106,7 @@ def _fitted(arguments: argparse.Namespace) -> FitResult:
     from ringbench.model.causes import facts_of
     from ringbench.model.fit import fit_rows
 
-    runs = _read_runs(arguments.runs)
+    runs = read_runs(arguments.runs)
     rows = [row for run in runs for row in run.rows]
     if arguments.command == "fit" and arguments.algorithms:
         rows = [row for row in rows if row.algorithm in arguments.algorithms]
@@ -119,7 +122,7 @@ def _fitted(arguments: argparse.Namespace) -> FitResult:
     return result
 
 
-@_showing
+@showing
 def fit_command(arguments: argparse.Namespace) -> int:
     """Fit the costs of links to runs, and show them."""
     from ringbench.model.explain import explain
@@ -131,7 +134,7 @@ def fit_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@_showing
+@showing
 def predict_command(arguments: argparse.Namespace) -> int:
     """Predict times from a fit, or from the figures of links."""
     from ringbench.model.links import predict_links
@@ -225,7 +228,7 @@ def show_sweep(run: Run, folder: Path, format: str) -> None:
     say(f"ringbench: every sample is in {run.path}, the tables beside it in {tables}")
 
 
-@_showing
+@showing
 def import_command(arguments: argparse.Namespace) -> int:
     """Make a run of what other benchmarks printed."""
     from ringbench.launch.sweep import open_run
