@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from ringbench.records.row import Row
 from ringbench.records.run import Run, run_file
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from ringbench.report.figures.plan import Drawing
 
 
@@ -39,17 +38,20 @@ def plot_command(arguments: argparse.Namespace) -> int:
     out = arguments.out or run_file(arguments.runs[0]).parent / "plots"
     one = out.suffix.lower().removeprefix(".")
     if one not in FORMATS:
-        written = [file for drawing, figure in _made(found) for file in _write(figure, out, drawing.name, arguments)]
-        if not written:
+        drawn = 0
+        for drawn, (name, encode) in enumerate(_made(found), 1):
+            for ending in arguments.format or ("svg",):
+                _save(encode(ending), out / f"{name}.{ending}")
+        if not drawn:
             raise ValueError("nothing to draw")
         return 0
     if arguments.format:
         raise UsageError(f"--format goes with a folder: {out} says itself what it is")
     made = [pair for pair, _ in zip(_made(found), range(2), strict=False)]
     if len(made) != 1:
-        names = "nothing to draw" if not made else f"{made[0][0].name}, {made[1][0].name} and perhaps more"
+        names = "nothing to draw" if not made else f"{made[0][0]}, {made[1][0]} and perhaps more"
         raise UsageError(f"{out} takes one figure, and there is not one: {names} (see --kind, --ranks, --algorithms)")
-    _save(made[0][1], out, one)
+    _save(made[0][1](one), out)
     return 0
 
 
@@ -71,28 +73,20 @@ def _chosen(runs: Sequence[Run], arguments: argparse.Namespace) -> Callable[[Row
     return keep
 
 
-def _made(found: Sequence[Drawing]) -> Iterator[tuple[Drawing, Figure]]:
-    """Make the figures one by one, and say of each that cannot be drawn why."""
+def _made(found: Sequence[Drawing]) -> Iterator[tuple[str, Callable[[str], bytes]]]:
+    """Make the figures one by one: its name, and what writes it in a format; say of each that cannot be drawn why."""
+    from ringbench.report.figures.save import encoded
+
     for drawing in found:
         try:
             figure = drawing.make()
         except ValueError as error:
             say(f"ringbench: not drawn: {drawing.name}: {error}")
             continue
-        yield drawing, figure
+        yield drawing.name, partial(encoded, figure)
 
 
-def _write(figure: Figure, folder: Path, name: str, arguments: argparse.Namespace) -> list[Path]:
-    files = [folder / f"{name}.{ending}" for ending in arguments.format or ("svg",)]
-    for file in files:
-        _save(figure, file, file.suffix[1:])
-    return files
-
-
-def _save(figure: Figure, file: Path, format: str) -> None:
-    from ringbench.report.figures.save import encoded
-
-    content = encoded(figure, format)
+def _save(content: bytes, file: Path) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)

@@ -71,35 +71,24 @@ def step(view: View, result: FitResult) -> Figure:
         alpha, beta = curve.alphas[at], curve.betas[at]
         slope = f"m / ({1 / beta / 1e9:.3g} GB/s)" if beta else "0 m"
         upto = f" to {rough_size(round(inside[-1]))}" if at < shape.segments - 1 else " beyond" if at else ""
-        words.append(f"{seconds(alpha)} + {slope}{upto}")
+        words.append(f"fit{upto}: {seconds(alpha)} + {slope}")
         label = "fit" if at == 0 else None
         axes.plot(x, alpha + beta * x, color=BLACK, linewidth=1.2, zorder=3, label=label)
         times += list(alpha + beta * x)
     for place in shape.breaks:
         axes.axvline(place, color=GREY, linewidth=0.8, linestyle=":")
+        side = "center" if shape.segments == 2 else "right" if place == shape.breaks[0] else "left"
         axes.annotate(
-            f"break at {rough_size(round(place))}",
-            (place, 0.98),
+            f"break {rough_size(round(place))}",
+            (place, 1.01),
             xycoords=("data", "axes fraction"),
-            xytext=(-2, 0),
-            textcoords="offset points",
-            rotation=90,
-            ha="right",
-            va="top",
+            ha=side,
+            va="bottom",
             fontsize=6,
             color="#555555",
+            annotation_clip=False,
         )
-    axes.text(
-        0.985,
-        0.03,
-        "\n".join(words),
-        transform=axes.transAxes,
-        ha="right",
-        va="bottom",
-        fontsize=6,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-    )
-    axis_of_bytes(axes.xaxis, lengths[0], lengths[-1], "length m of one message")
+    axis_of_bytes(axes.xaxis, lengths[0], lengths[-1], "\n".join(["length m of one message", *words]))
     axis_of_seconds(axes.yaxis, min(times), max(times), "time of one message")
     legend(figure, *axes.get_legend_handles_labels())
     return figure

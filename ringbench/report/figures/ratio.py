@@ -36,6 +36,8 @@ def ratio(view: View) -> Figure:
     """
     rows = [row for row in view.rows if not row.wrong]
     names = sorted({row.algorithm for row in rows if row.nranks > 1})
+    if view.nranks == [1]:
+        raise ValueError("one rank moves nothing")
     if BASELINE not in names:
         raise ValueError(f"no rows of {BASELINE!r} on 2 or more ranks to compare with")
     if names == [BASELINE]:
@@ -62,7 +64,7 @@ def ratio(view: View) -> Figure:
     sizes = [nbytes for nbytes, _ in drawn_ratios]
     values = [value for _, bounded in drawn_ratios for value in bounded if value]
     axis_of_bytes(axes.xaxis, min(sizes), max(sizes), "size of the vector")
-    axis_of_ratios(axes.yaxis, min([*values, 0.9]), max([*values, 1.1]), "time / time of mpi (below 1: faster)")
+    axis_of_ratios(axes.yaxis, min([*values, 0.9]), max([*values, 1.1]), "time / time of mpi\n(below 1: faster)")
     axes.axhline(1.0, color=BLACK, linewidth=0.8, zorder=1.5)
     legend(
         figure,

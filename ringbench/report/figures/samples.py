@@ -69,7 +69,7 @@ def samples(view: View) -> Figure:
     other = axes.secondary_yaxis("right")
     other.set_yticks(range(len(cells)), right, fontsize=SMALL - 1)
     other.tick_params(length=0)
-    other.set_ylabel("median, number of samples, warnings", fontsize=SMALL - 0.5)
+    other.set_ylabel("median, samples, warnings", fontsize=SMALL - 0.5)
     axes.set(xlim=(0, 1), ylim=(-0.6, len(cells) - 0.4), ylabel="size of the vector")
     axes.set_xticks([])
     launches = max(map(len, cells.values()))

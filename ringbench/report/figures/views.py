@@ -150,7 +150,7 @@ def _pool(runs: Sequence[Run], keep: Callable[[Row], bool]) -> Pool:
     return Pool(
         name=first.path.resolve().parent.name if first.path.name == "run.jsonl" else first.path.stem,
         machine=_machine(first),
-        mpi=" and ".join(filter(None, libraries)) or "MPI not recorded",
+        mpi=" and ".join(filter(None, libraries)) or ("" if "imported" in first.provenance else "MPI not recorded"),
         rows=tuple(rows),
         jobs=tuple(jobs),
         interleaved=all(map(took_turns, runs)),
@@ -168,7 +168,7 @@ def _machine(run: Run) -> str:
     if imported is not None:
         tools = [tool for file in _list(imported) for tool in _list(_mapping(file).get("tools"))]
         names = dict.fromkeys(f"{_word(tool, 'tool')} {_word(tool, 'version')}".strip() for tool in tools)
-        return f"{' and '.join(filter(None, names)) or 'another tool'}, machine not recorded"
+        return f"{' and '.join(filter(None, names)) or 'another tool'} (machine and MPI not recorded)"
     machine = _mapping(run.provenance.get("machine"))
     cpus = machine.get("cpus")
     about = [_word(machine, "cpu"), f"{cpus} cpus" if isinstance(cpus, int) else ""]
