@@ -445,7 +445,7 @@ def test_runs_of_one_place_are_launches_and_those_of_two_are_apart() -> None:
     assert len(pools([first, elsewhere])) == 2
     imported = run([row()], provenance={**PROVENANCE, "imported": [{"tools": [{"tool": "OSU", "version": "7.2"}]}]})
     assert len(pools([imported, imported])) == 2
-    assert pools([imported])[0].title([2]).startswith("OSU 7.2 (machine and MPI not recorded)")
+    assert pools([imported])[0].title([2]).startswith("OSU 7.2 (machine, MPI not recorded)")
     more = run([row(nranks=4)], job={**OPENMPI, "nranks": 4, "hosts": ["a"] * 4})
     assert len(pools([first, more])) == 1  # two rank counts of one machine, however they were started
 
@@ -590,7 +590,7 @@ def test_imported_runs_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[s
     drawn = {Path(line).name.partition("-")[0].partition(".")[0] for line in out.splitlines()}
     assert drawn == {"bandwidth", "latency", "predicted"}
     assert set(re.findall("not drawn: (\\w+)", err)) == set(KINDS) - drawn
-    assert "(machine and MPI not recorded), N = 4" in (tmp_path / "figures" / "latency-allreduce-n4.svg").read_text()
+    assert "(machine, MPI not recorded), N = 4" in (tmp_path / "figures" / "latency-allreduce-n4.svg").read_text()
 
 
 def test_help_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,10 +38,11 @@ def plot_command(arguments: argparse.Namespace) -> int:
     out = arguments.out or run_file(arguments.runs[0]).parent / "plots"
     one = out.suffix.lower().removeprefix(".")
     if one not in FORMATS:
-        drawn = 0
-        for drawn, (name, encode) in enumerate(_made(found), 1):
+        drawn = False
+        for name, encode in _made(found):
             for ending in arguments.format or ("svg",):
                 _save(encode(ending), out / f"{name}.{ending}")
+            drawn = True
         if not drawn:
             raise ValueError("nothing to draw")
         return 0

@@ -168,7 +168,7 @@ def _machine(run: Run) -> str:
     if imported is not None:
         tools = [tool for file in _list(imported) for tool in _list(_mapping(file).get("tools"))]
         names = dict.fromkeys(f"{_word(tool, 'tool')} {_word(tool, 'version')}".strip() for tool in tools)
-        return f"{' and '.join(filter(None, names)) or 'another tool'} (machine and MPI not recorded)"
+        return f"{' and '.join(filter(None, names)) or 'another tool'} (machine, MPI not recorded)"
     machine = _mapping(run.provenance.get("machine"))
     cpus = machine.get("cpus")
     about = [_word(machine, "cpu"), f"{cpus} cpus" if isinstance(cpus, int) else ""]
