@@ -218,6 +218,21 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     shape.add_argument("--pivot", choices=("algorithm",), help=pivot)
     style = "the columns of osu_allreduce -f, nccl-tests or IMB, for programs that read those"
     shape.add_argument("--style", choices=STYLES, help=style)
+
+    sub = command("plot", "draw runs: bandwidth, time, winners, the model, every sample", PLOT_EXAMPLE)
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="a run.jsonl or its folder; unlike ones are drawn apart")
+    sub.add_argument("--kind", type=_checked(lambda text: parse_names(text, "kinds")), metavar="A,B", help=PLOT_KINDS)
+    names = _checked(lambda text: parse_names(text, "algorithms"))
+    sub.add_argument("--algorithms", type=names, metavar="A,B", help="only these")
+    sub.add_argument("--collective", metavar="NAME", help="only this one")
+    sub.add_argument(
+        "--ranks", type=_checked(lambda text: tuple(parse_ranks(text))), metavar="2,4", help="only these rank counts"
+    )
+    out = "folder for the figures (default: plots in that of the first run), or the one figure's FILE.svg or FILE.png"
+    sub.add_argument("--out", type=Path, metavar="DIR", help=out)
+    formats = _checked(lambda text: parse_names(text, "formats"))
+    sub.add_argument("--format", type=formats, metavar="svg,png", help="of the files in a folder (default svg)")
+
     sub = command("compare", "compare two algorithms of a run, or two runs", COMPARE_EXAMPLE)
     sub.add_argument("runs", nargs="+", metavar="RUN", help="one run, or the earlier and the later of two")
     sub.add_argument("--algorithm", default="ring", help="whose time is divided (default ring)")
@@ -323,4 +338,9 @@ DRAW_EXAMPLE = "ringbench draw allreduce ring -n 4 --svg ring.svg"
 SIMULATE_EXAMPLE = "ringbench simulate --algorithm ring --ranks 4096 --size 1GiB --alpha 2us --beta 50GB/s"
 PREDICT_EXAMPLE = "ringbench predict --alpha 2us --beta 50GB/s --ranks 8,64 --sizes 1KiB:1GiB:x32"
 TABLE_EXAMPLE = "ringbench table results/laptop --pivot algorithm"
+PLOT_EXAMPLE = "ringbench plot results/laptop --kind bandwidth,ratio --ranks 4 --out figures"
+PLOT_KINDS = (
+    "bandwidth, latency, ratio (to MPI's own), winner (at each N and size), scaling, step (the fitted cost of a "
+    "message), predicted (against measured), samples (in order); default all"
+)
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

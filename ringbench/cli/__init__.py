@@ -12,6 +12,7 @@ from typing import NoReturn
 from ringbench.arguments import UsageError, make_parser
 from ringbench.cli.cluster import doctor_command, lab_command, slurm_command
 from ringbench.cli.ddp import ddp_command
+from ringbench.cli.drawing import plot_command
 from ringbench.cli.measuring import run_command, sweep_command
 from ringbench.cli.schedules import draw_command, list_command, simulate_command, verify_command
 from ringbench.cli.showing import compare_command, fit_command, import_command, predict_command, table_command
@@ -22,6 +23,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "sweep": sweep_command,
     "run": run_command,
     "table": table_command,
+    "plot": plot_command,
     "compare": compare_command,
     "fit": fit_command,
     "predict": predict_command,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ringbench.model.fit import FitResult
 
 
-def _read_runs(paths: Sequence[str]) -> list[Run]:
+def read_runs(paths: Sequence[str]) -> list[Run]:
+    """Read runs, and say what is unusual about each; raise UsageError or WrongDataError for what is none."""
     runs = []
     for path in paths:
         try:
@@ -39,7 +40,9 @@ def _read_runs(paths: Sequence[str]) -> list[Run]:
     return runs
 
 
-def _showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+def showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Give a command that reads runs its exit status: 1 for wrong data, 2 for what cannot be shown."""
+
     def run(arguments: argparse.Namespace) -> int:
         try:
             return show(arguments)
@@ -92,10 +95,10 @@ def _other_table(rows: Sequence[Row], arguments: argparse.Namespace) -> str:
     return render_pivot(cells, arguments.format) if arguments.pivot else render(cells, WIDE, arguments.format)
 
 
-@_showing
+@showing
 def table_command(arguments: argparse.Namespace) -> int:
     """Show the bandwidth table of runs."""
-    runs = _read_runs(arguments.runs)
+    runs = read_runs(arguments.runs)
     rows = [row for run in runs for row in run.rows]
     steps = [row for run in runs for row in run.steps]
     if rows and steps:
@@ -114,7 +117,7 @@ def table_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@_showing
+@showing
 def compare_command(arguments: argparse.Namespace) -> int:
     """Compare two algorithms of a run, or two runs; return 1 where asked to and something is slower."""
     from ringbench.model.compare import ENOUGH_LAUNCHES, compare_rows, compare_runs, took_turns
@@ -123,7 +126,7 @@ def compare_command(arguments: argparse.Namespace) -> int:
 
     if len(arguments.runs) > 2:
         raise UsageError(f"{len(arguments.runs)} runs: compare takes one or two")
-    runs = _read_runs(arguments.runs)
+    runs = read_runs(arguments.runs)
     if len(runs) == 2:
         found = compare_runs(runs[0], runs[1], force=arguments.force, threshold=arguments.threshold)
         if (fewest := min(row.launches for row in found)) < ENOUGH_LAUNCHES:
@@ -158,7 +161,7 @@ def _fitted(arguments: argparse.Namespace) -> tuple[FitResult, list[Row]]:
     from ringbench.model.causes import facts_of
     from ringbench.model.fit import fit_rows
 
-    runs = _read_runs(arguments.runs)
+    runs = read_runs(arguments.runs)
     rows = [row for run in runs for row in run.rows]
     others: list[Row] = []
     if arguments.command == "fit" and arguments.algorithms:
@@ -177,7 +180,7 @@ def _fitted(arguments: argparse.Namespace) -> tuple[FitResult, list[Row]]:
     return result, others
 
 
-@_showing
+@showing
 def fit_command(arguments: argparse.Namespace) -> int:
     """Fit the costs of links to runs, and show them."""
     from ringbench.model.explain import explain
@@ -189,7 +192,7 @@ def fit_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-@_showing
+@showing
 def predict_command(arguments: argparse.Namespace) -> int:
     """Predict times from a fit, or from the figures of links."""
     from ringbench.model.beside import beside
@@ -300,7 +303,7 @@ def show_sweep(run: Run, folder: Path, format: str) -> None:
     say(f"ringbench: every sample is in {run.path}, the tables beside it in {tables}")
 
 
-@_showing
+@showing
 def import_command(arguments: argparse.Namespace) -> int:
     """Make a run of what other benchmarks printed."""
     from ringbench.launch.sweep import open_run

@@ -141,8 +141,16 @@ def _unlike(run1: Run, run2: Run) -> dict[str, tuple[str, str]]:
     """Return both runs' values of every field that makes them different experiments."""
     pairs = {name: (_values(run1, name), _values(run2, name)) for name in ("nranks", "dtype", "device", *MANNER)}
     # More rank counts or dtypes in one run do no harm: a cell is compared only where both have it.
-    differing = {name: (one, two) for name, (one, two) in pairs.items() if not one & two}
-    common = pairs["nranks"][0] & pairs["nranks"][1]
+    differing = {name: (one, two) for name, (one, two) in pairs.items() if not one & two} | differing_places(run1, run2)
+    return {name: (_listed(one), _listed(two)) for name, (one, two) in differing.items()}
+
+
+def differing_places(run1: Run, run2: Run) -> dict[str, tuple[set[Any], set[Any]]]:
+    """Return both runs' values of what makes rows of the same cell different experiments, where they differ.
+
+    Those are schema, MPI library, thread level, order, and the hosts of the rank counts that both have.
+    """
+    common = _values(run1, "nranks") & _values(run2, "nranks")
     readers: dict[str, Callable[[Run], set[Any]]] = {
         "mpi_library": lambda run: _of_jobs(run, "mpi_library"),
         "thread_level": lambda run: _of_jobs(run, "thread_level"),
@@ -150,11 +158,8 @@ def _unlike(run1: Run, run2: Run) -> dict[str, tuple[str, str]]:
         "schema_version": _schema,
         "order": _order,
     }
-    for name, read in readers.items():
-        one, two = read(run1), read(run2)
-        if one != two:
-            differing[name] = one, two
-    return {name: (_listed(one), _listed(two)) for name, (one, two) in differing.items()}
+    pairs = {name: (read(run1), read(run2)) for name, read in readers.items()}
+    return {name: (one, two) for name, (one, two) in pairs.items() if one != two}
 
 
 def _values(run: Run, name: str) -> set[Any]:
