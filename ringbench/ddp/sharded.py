@@ -87,7 +87,11 @@ class ShardedDataParallel(DataParallel):
         start, stop = (block_offset(count, self.nranks, block) for block in (self.rank, self.rank + 1))
         at = one.bucket.indices[0]
         allocate = self._allocate or backend_of(self._arrays[at]).empty
-        values, gradient = (allocate(size, self.layout[at].dtype) for size in (count, stop - start))
+        values = allocate(count, self.layout[at].dtype)
         self._values.append(values)
+        if self.engine == "none":  # a rank's own gradients stand for the averages
+            self.shards += (Shard(parameter=values[start:stop], gradient=one.vector[start:stop]),)
+            return ()
+        gradient = allocate(stop - start, self.layout[at].dtype)
         self.shards += (Shard(parameter=values[start:stop], gradient=gradient),)
         return (self._plan("reduce_scatter", one.vector, gradient, self.op),)
