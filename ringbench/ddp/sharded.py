@@ -39,7 +39,8 @@ class ShardedDataParallel(DataParallel):
     A step is that of ``DataParallel`` up to ``finish``, after which only ``shards`` hold averages; then the optimiser
     changes ``shard.parameter`` by ``shard.gradient`` for each of ``shards``, and ``gather`` gives all ranks all
     parameters. Memory of whole buckets stays allocated on every rank: it is the optimiser's work and its state that
-    are divided by N here. Takes no hook: what a hook reduces is the whole bucket.
+    are divided by N here. Where ``algorithm`` knows no reduce_scatter or no allgather, ``auto`` is taken for that.
+    Takes no hook: what a hook reduces is the whole bucket.
     """
 
     def __init__(self, comm: Any, parameters: Mapping[str, Array] | Sequence[Array], **settings: Any) -> None:
