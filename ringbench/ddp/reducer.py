@@ -180,6 +180,12 @@ class DataParallel:
         clip((one.vector for one in self.buckets), norm, max_norm)
         return norm
 
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Return the names of what runs, in the order of its use: what ``auto`` stands for, and what hooks plan."""
+        plans = [stage for job in self.jobs for stage in job.stages if isinstance(stage, Plan)]
+        return tuple(dict.fromkeys(plan.algorithm for plan in plans))
+
     # The end.
 
     def close(self) -> None:
@@ -219,11 +225,11 @@ class DataParallel:
     def _stages(self, one: Filled) -> tuple[Stage, ...]:
         if self.hook is not None:
             return self.hook.stages(self.comm, one.vector, one.pieces, self._plan)
-        return (self._plan("allreduce", one.vector, one.vector, self.op),)
+        return (plan("allreduce", self.algorithm, self.comm, one.vector, one.vector, self.op, self.segment),)
 
     def _plan(self, collective: str, sendbuf: Array, recvbuf: Array, op: str = "sum") -> Plan:
         known = (*RESERVED, *(one.name for one in algorithms(collective)))
-        algorithm = self.algorithm if self.algorithm in known or collective == "allreduce" else "auto"
+        algorithm = self.algorithm if self.algorithm in known else "auto"
         return plan(collective, algorithm, self.comm, sendbuf, recvbuf, op, self.segment)
 
     def _agreement(self, name: str) -> Agreement:
