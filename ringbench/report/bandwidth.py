@@ -8,8 +8,8 @@ from dataclasses import replace
 from ringbench.records.row import ESTIMAND, MANNER, Row
 from ringbench.records.straggler import NOBODY
 from ringbench.records.units import format_size
-from ringbench.report.writing import bounds, digits, launches, microseconds, number, place, remarks, sent
 from ringbench.report.kind import Columns, Flat, Kind
+from ringbench.report.writing import bounds, digits, launches, microseconds, number, place, remarks, sent
 
 
 def _heading(members: Sequence[Flat]) -> str:

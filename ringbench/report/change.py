@@ -11,11 +11,11 @@ from ringbench.records.libraries import library_name
 from ringbench.records.row import MANNER, Row
 from ringbench.records.run import RUN_FILE, Run
 from ringbench.records.units import format_size
-from ringbench.report.writing import bounds, digits, launches, microseconds, number, one_line, placement
 from ringbench.report.grid import draw
 from ringbench.report.kind import Flat
 from ringbench.report.kinds import COMPARE
 from ringbench.report.tables import codes, flags, legend, reasons
+from ringbench.report.writing import bounds, digits, launches, microseconds, number, one_line, placement
 
 #: What is another in any two runs and means nothing, or is told under another name too.
 _VOLATILE = frozenset(

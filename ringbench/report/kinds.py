@@ -7,8 +7,8 @@ from itertools import groupby, pairwise
 
 from ringbench.records.units import format_size, rough_size
 from ringbench.report.bandwidth import TABLE
-from ringbench.report.writing import bounds, digits, launches, microseconds, number, place, placement, remarks, sent
 from ringbench.report.kind import Columns, Flat, Kind
+from ringbench.report.writing import bounds, digits, launches, microseconds, number, place, placement, remarks, sent
 
 
 def verdict_line(comparisons: Sequence[Flat]) -> str:

@@ -7,11 +7,11 @@ from itertools import groupby
 
 from ringbench.records.units import format_size
 from ringbench.report.bandwidth import TABLE
-from ringbench.report.writing import digits, microseconds
 from ringbench.report.grid import WIDTH, draw, join, widths
 from ringbench.report.kind import Flat
 from ringbench.report.summary import leaders
 from ringbench.report.tables import codes, failures, flags, legend, reasons
+from ringbench.report.writing import digits, microseconds
 
 BASELINE = "mpi"
 

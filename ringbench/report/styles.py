@@ -16,8 +16,8 @@ from ringbench.records.provenance import package_version
 from ringbench.records.row import ESTIMAND, MANNER
 from ringbench.records.straggler import NOBODY
 from ringbench.records.units import format_size
-from ringbench.report.writing import one_line
 from ringbench.report.kind import Flat
+from ringbench.report.writing import one_line
 from ringbench.schedule.semantics import collective_named
 
 #: Whose size is that of one rank's block, with OSU and IMB. IMB's reduce_scatter was the vector's until 2018.

@@ -11,13 +11,13 @@ from typing import Any
 
 from ringbench.records.guards import GUARDS
 from ringbench.records.units import format_size
-from ringbench.report.writing import number
 from ringbench.report.grid import WIDTH, draw, join, widths
 from ringbench.report.kind import Columns as Columns
 from ringbench.report.kind import Flat as Flat
 from ringbench.report.kind import Kind as Kind
 from ringbench.report.kinds import KINDS
 from ringbench.report.kinds import verdict_line as verdict_line
+from ringbench.report.writing import number
 
 FORMATS = ("text", "markdown", "latex", "csv", "json")
 
