@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,9 @@ from ringbench.records.settings import Settings
 
 SCHEMA_VERSION = 1
 RUN_FILE = "run.jsonl"
+
+#: What a number beyond those of 64 bits cannot be written without: an exponent of three digits, or very many digits.
+_LARGE = re.compile(rb"[eE]\+?\d{3}|\d{200}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,11 +127,12 @@ def read_run(path: str | Path) -> Run:
                 row = replace(Row.from_json(record), job=jobs)
             except ValueError as error:
                 raise ValueError(f"{file}, line {number}: {error}") from None
-            if row.key in rows and not rows[row.key].missed:  # two sweeps at once, say: no case counts twice
+            key = row.key
+            if key in rows and not rows[key].missed:  # two sweeps at once, say: no case counts twice
                 repeated += 1
                 continue
-            rows.pop(row.key, None)
-            rows[row.key] = row
+            rows.pop(key, None)
+            rows[key] = row
         elif record.get("kind") == "ddp":
             try:
                 step = DdpRow.from_json(record)
@@ -168,7 +173,8 @@ def _check_job(file: Path, number: int, job: Mapping[str, Any]) -> None:
 
 def _decode(file: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+        # Looking at each number takes as long as all the rest, and hardly a line has one that might be too large.
+        record = json.loads(line, parse_constant=_refuse, parse_float=_finite if _LARGE.search(line) else None)
     except RecursionError:
         raise ValueError(f"{file}, line {number}: nested too deep") from None
     except ValueError as error:
