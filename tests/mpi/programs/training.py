@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from typing import Any
+
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")  # ranks share what cores there are
 
 import numpy as np
 from battery import Battery, battery
