@@ -18,6 +18,9 @@ from ringbench.records.settings import Settings
 #: What Slurm says of a job that belongs to its numbers.
 SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "SLURM_JOB_NUM_NODES", "SLURM_RESTART_COUNT")
 
+#: Variables by which MPI libraries, their launchers and transports are set; a figure may hang on any of them.
+MPI_VARIABLES = ("OMPI_MCA_", "PRTE_MCA_", "MPICH_", "MPIR_CVAR_", "HYDRA_", "I_MPI_", "UCX_", "FI_")
+
 
 def package_version() -> str:
     """Return the version that is installed."""
@@ -40,7 +43,10 @@ def provenance(
     arguments: Sequence[str],
     environ: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return what a run's first line says: version, time, machine, command and settings, the lab, the Slurm job."""
+    """Return what a run's first line says: version, time, machine, command and settings, the lab, the Slurm job.
+
+    And the variables that set the MPI library.
+    """
     return {
         "kind": "provenance",
         "schema_version": SCHEMA_VERSION,
@@ -53,6 +59,7 @@ def provenance(
         "ranks": list(ranks),
         "launches": launches,
         "lab": environ.get("RINGBENCH_LAB"),
+        "variables": {name: environ[name] for name in sorted(environ) if name.startswith(MPI_VARIABLES)},
         "slurm": {name: environ[name] for name in SLURM_FACTS if name in environ},
     }
 
