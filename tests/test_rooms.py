@@ -35,7 +35,7 @@ LEVELS = {
 STRANGERS = {
     "runtime": {"mpi4py", "numpy", "cupy", "ml_dtypes"},
     "model": {"numpy", "scipy"},
-    "report": {"numpy", "matplotlib"},
+    "report": {"numpy", "tabulate", "matplotlib"},
     "ddp": {"numpy", "sklearn"},
     "cli": {"numpy"},
     "__init__": set(),

@@ -189,9 +189,8 @@ _STEPS = Kind(
     },
     closing=_steps_closing,
     notes=(
-        "step: median of the slowest rank; width: of its 95 % interval; predicted: by the timeline, from links if their "
-        "costs are "
-        "given, else from each bucket's reduction alone, and how much longer the step is",
+        "step: median of the slowest rank; width: of its 95 % interval; predicted: by the timeline, from links if "
+        "their costs are given, else from each bucket's reduction alone, and how much longer the step is",
         "compute, comm: each alone; exposed: step - compute; hidden: 1 - exposed / comm (and of what could be hidden: "
         "not the last bucket, nor what does not fit beside backward)",
     ),

@@ -19,18 +19,6 @@ LEFT = frozenset(
 
 Cells = Sequence[Sequence[str]]
 
-_LATEX = {
-    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",  # behind a line's end it would begin an argument
-}
-_ESCAPES = str.maketrans(_LATEX)
-
 
 def widths(headers: Sequence[str], cells: Cells) -> list[int]:
     """Return how wide each column has to be."""
@@ -39,26 +27,19 @@ def widths(headers: Sequence[str], cells: Cells) -> list[int]:
 
 def draw(headers: Sequence[str], cells: Cells, format: str, gap: str = "  ") -> str:
     """Return the grid without a line break at its end; ``gap`` stands between the columns of text."""
-    left = [name in LEFT for name in headers]
-    if format == "latex":
-        lines = [" & ".join(cell.translate(_ESCAPES) for cell in row) + r" \\" for row in (headers, *cells)]
-        columns = "".join("l" if at_left else "r" for at_left in left)
-        begin, end = f"\\begin{{tabular}}{{{columns}}}\n\\hline", "\\hline\n\\end{tabular}"
-        return "\n".join([begin, lines[0], "\\hline", *lines[1:], end])
+    from tabulate import DataRow, TableFormat, tabulate
+
+    align = ["left" if name in LEFT else "right" for name in headers]
+    if format == "text":
+        line = DataRow("", gap, "")
+        plain = TableFormat(None, None, None, None, line, line, 0, None)
+        # The names go in as a row: tabulate would pad a header by two.
+        drawn = tabulate([headers, *cells], tablefmt=plain, disable_numparse=True, colalign=align)
+        return "\n".join(row.rstrip() for row in drawn.splitlines())
     if format == "markdown":
         cells = [[cell.replace("|", "\\|") for cell in row] for row in cells]
-        # Two more than the header: a table drawn anew with longer cells then changes in fewer lines.
-        wide = [max(width, len(name) + 2) for name, width in zip(headers, widths(headers, cells), strict=True)]
-        rule = ["-" * (width + 1) + ("-" if at_left else ":") for width, at_left in zip(wide, left, strict=True)]
-        lines = [f"| {' | '.join(row)} |" for row in _padded([headers, *cells], wide, left)]
-        return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
-    return "\n".join(gap.join(row).rstrip() for row in _padded([headers, *cells], widths(headers, cells), left))
-
-
-def _padded(cells: Cells, wide: Sequence[int], left: Sequence[bool]) -> Iterable[list[str]]:
-    for row in cells:
-        columns = zip(row, wide, left, strict=True)
-        yield [cell.ljust(width) if at_left else cell.rjust(width) for cell, width, at_left in columns]
+    style = "pipe" if format == "markdown" else "latex"
+    return str(tabulate(cells, headers, tablefmt=style, disable_numparse=True, colalign=align))
 
 
 def join(heading: str, grid: str, lines: Iterable[str], format: str) -> str:
