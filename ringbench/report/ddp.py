@@ -198,16 +198,14 @@ _BESIDE = Kind(
         "IMB": lambda row: share(row["imb"]),
         "sent": lambda row: rough_size(row["wire_nbytes"]),
         "samples/s": lambda row: figure(row["samples_per_s"]),
-        "batch": lambda row: str(row["global_batch"]),
         "speed-up": lambda row: "-" if row["speedup"] is None else f"{row['speedup']:.3f}",
         "efficiency": _GAINS["efficiency"],
-        "from": lambda row: str(row["speedup_from"] or "-"),
     },
-    closing=lambda rows: [],
+    closing=lambda rows: [f"speed-up over {n} rank{'s'[: n > 1]}" for n in {row["speedup_from"] for row in rows} if n],
     notes=(
         "compute: alone; slowdown: of backward, beside communication; OSU, IMB: overlap as osu_iallreduce and IMB-NBC "
-        "define it, of the same times; sent: by a rank at least; batch: samples of all ranks in a step",
-        "speed-up: samples per second over those of the fewest ranks (from) that trained the same, at their fastest; "
+        "define it, of the same times; sent: by a rank at least",
+        "speed-up: samples per second over those of the fewest ranks that trained the same, at their fastest; "
         "efficiency: by the ranks added",
     ),
 )

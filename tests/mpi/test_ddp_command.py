@@ -90,6 +90,8 @@ def test_a_job_measures_what_is_asked_for_and_what_is_missing(mpi: Mpi, plan: st
     assert [line["kind"] for line in check_lines(out / RUN_FILE)].count("job") == 2
     (line,) = start(mpi, 2, words, status=2).said
     assert "go on with it by --resume" in line
+    (line,) = start(mpi, 2, [*words, "--backward", "9ms", "--resume"], status=2).said
+    assert "was measured with backward_s None, not 0.009" in line
 
 
 def test_who_is_late_is_seen_by_those_who_wait(mpi: Mpi, plan: str, tmp_path: Path) -> None:
@@ -114,8 +116,7 @@ def test_work_is_calibrated_on_the_device(mpi: Mpi, plan: str) -> None:
 
 def test_what_cannot_be_run_is_said_once_by_all_ranks(mpi: Mpi, plan: str, tmp_path: Path) -> None:
     def said(*words: str) -> str:
-        (line,) = start(mpi, 2, ["-m", "ringbench", "ddp", *words], status=2).said
-        return line
+        return start(mpi, 2, ["-m", "ringbench", "ddp", *words], status=2).said[-1]
 
     assert "unknown engine 'fast'" in said(plan, "--engines", "fast")
     assert "straggler rank 2: there are 2 ranks" in said(plan, "--straggler", "rank=2,delay=1ms")
