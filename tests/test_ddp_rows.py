@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from ringbench.cli import main
-from ringbench.ddp.cells import cells, line
+from ringbench.ddp.cells import cells, levers, line
 from ringbench.ddp.costs import GivenLinks
 from ringbench.model.network import Link
 from ringbench.records.ddp_row import DdpRow
@@ -20,7 +21,7 @@ from ringbench.records.ddp_settings import (
     settings_from_json,
 )
 from ringbench.records.run import RUN_FILE, SCHEMA_VERSION, append, read_run
-from ringbench.report.ddp import render_steps
+from ringbench.report.ddp import render_measured_levers, render_steps
 from ringbench.report.ddp_trace import render_steps_trace
 
 ROOT = Path(__file__).parents[1]
@@ -287,7 +288,7 @@ def test_what_cannot_be_measured_is_said_before_any_job(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["ddp_buckets.toml"])
+@pytest.mark.parametrize("name", ["ddp_buckets.toml", "scaling_story.toml"])
 def test_plans_that_come_with_it_are_plans(name: str) -> None:
     from ringbench.cli.ddp_measuring import check_settings
 
@@ -311,3 +312,28 @@ def test_a_trace_is_what_a_browser_takes() -> None:
         ("i", 3, 20000.0, None),
         ("X", 3, 20000.0, 30000.0),
     ]
+
+
+def test_levers_stand_side_by_side() -> None:
+    settings = DdpSettings(
+        workload="sixteen", bucket_sizes=(2**19, 2**21), accumulate=(1, 2), algorithms=("ring", "naive")
+    )
+    alone = row(0.32, nranks=1, bucket=0.0, communication_samples_s=(), finish_s=(0.0,))
+    twice: dict[str, Any] = {"accumulate": 2, "nominal_s": 0.64, "compute_samples_s": (0.64,) * 7}
+    ways = [
+        row(0.64),
+        row(0.40, cap_nbytes=2**21),
+        row(0.96, **twice),
+        row(0.48, algorithm="naive"),
+        row(0.66, cap_nbytes=2**21, algorithm="naive", **twice),
+    ]
+    found = levers(cells([alone, *ways]), settings)
+    assert [one["lever"] for one in found] == ["none", "bucket size", "accumulation", "algorithm", "all"]
+    assert [round(one["speedup"], 2) for one in found] == [2.0, 3.2, 2.67, 2.67, 3.88]
+    assert [round(one["gain"], 2) for one in found] == [1.0, 1.6, 1.33, 1.33, 1.94]
+    assert found[0]["predicted_speedup"] == pytest.approx(4 * 0.32 / 0.335)
+    text = render_measured_levers(found, "text")
+    assert max(map(len, text.splitlines())) <= 100
+    assert re.search(r"^all +2MiB +2 naive +none +660 +3.88x", text, flags=re.MULTILINE)
+    assert levers(cells([alone, row()]), settings) == []
+    assert render_measured_levers([], "text") == ""

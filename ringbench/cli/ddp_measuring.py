@@ -18,7 +18,7 @@ from ringbench.cli.measuring import CannotWriteError, abort_job, job_record, mpi
 from ringbench.cli.showing import print_steps
 from ringbench.cli.talk import Terminated, ending, heed_signals, say, words_of, world
 from ringbench.records.ddp_row import DdpRow
-from ringbench.records.ddp_settings import DdpPlan, DdpSettings
+from ringbench.records.ddp_settings import DdpPlan, DdpSettings, settings_from_json
 from ringbench.records.provenance import package_version, provenance
 from ringbench.records.run import read_run, run_file
 from ringbench.records.units import format_seconds, format_size
@@ -45,6 +45,8 @@ def ddp_jobs(arguments: argparse.Namespace, plan: DdpPlan) -> int:
     try:
         check_settings(plan.settings, ranks)
         started = arguments.resume and run_file(folder).exists()
+        if started:
+            _check_resumed(run_file(folder), plan.settings)
         mpirun = find_mpirun(os.environ, override=arguments.mpirun)
         extra = [*mpi_type_words(mpirun, arguments.mpirun_args), *arguments.mpirun_args]
         first = provenance(plan.settings, ranks, arguments=sys.argv[1:], environ=os.environ)
@@ -117,6 +119,19 @@ def _start_all(
         repair(file)
         append(file, {"kind": "end", "status": status, "failures": failures})
     return failures
+
+
+#: What a run that is gone on with must have been measured by.
+_SAME = ("workload", "backward_s", "batch", "device", "first_bucket", "polls", "clip", "thread_level")
+
+
+def _check_resumed(file: Path, settings: DdpSettings) -> None:
+    """Raise ValueError where rows to come would be measured in another way than those already there."""
+    before = settings_from_json(read_run(file).plan.get("settings") or {})
+    for name in _SAME:
+        if getattr(before, name) != getattr(settings, name):
+            said = f"{name} {getattr(before, name)}, not {getattr(settings, name)}"
+            raise ValueError(f"{file}: was measured with {said}")
 
 
 def trace_file(file: Path, nranks: int, ranks: Sequence[int]) -> Path:
@@ -219,6 +234,8 @@ def _prepare(
             if arguments.out is not None:
                 first = provenance(settings, [comm.Get_size()], arguments=sys.argv[1:], environ=os.environ)
                 there = arguments.resume and run_file(arguments.out).exists()
+                if there:
+                    _check_resumed(run_file(arguments.out), settings)
                 arguments.append = run_file(arguments.out) if there else open_run(arguments.out, first)
             if arguments.append is not None:
                 hold_for_job(arguments.append, arguments.append_at)  # until this process ends

@@ -69,16 +69,19 @@ def print_table(rows: Sequence[Row], format: str) -> None:
 
 def print_steps(rows: Sequence[DdpRow], settings: DdpSettings, format: str) -> None:
     """Print measured steps of training, and what the links of the settings predict."""
-    from ringbench.ddp.cells import cells
+    from ringbench.ddp.cells import cells, levers
     from ringbench.ddp.costs import costs_of
-    from ringbench.report.ddp import render_steps
+    from ringbench.report.ddp import render_measured_levers, render_steps
 
     try:
         costs = costs_of(settings)
     except (ValueError, OSError) as error:  # of a run that is no longer there, say
         say(f"ringbench: no predictions: {words_of(error)}")
         costs = None
-    sys.stdout.write(render_steps(cells(rows, costs), format))
+    found = cells(rows, costs)
+    sys.stdout.write(render_steps(found, format))
+    if format in ("text", "markdown") and (beside := render_measured_levers(levers(found, settings), format)):
+        sys.stdout.write(f"\n{beside}")
 
 
 def _other_table(rows: Sequence[Row], arguments: argparse.Namespace) -> str:

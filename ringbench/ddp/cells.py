@@ -12,7 +12,9 @@ from ringbench.ddp.choices import LIBRARYS_OWN
 from ringbench.ddp.costs import Costs
 from ringbench.ddp.timeline import Bucket, Time, Timeline, overlap, timeline, unavoidable
 from ringbench.records.ddp_row import DdpRow
+from ringbench.records.ddp_settings import DdpSettings
 from ringbench.records.stats import median_interval
+from ringbench.records.straggler import NOBODY
 
 #: What rows must share to be told apart by their bucket size alone, and to be the same on more ranks.
 _BUT_BUCKETS = ("workload", "dtype", "device", "nranks", "engine", "algorithm", "accumulate", "compress", "compute")
@@ -129,6 +131,59 @@ def _predicted(row: DdpRow, costs: Costs | None) -> float | None:
 
 def _rate(row: DdpRow) -> float | None:
     return row.nranks * row.batch * row.accumulate / row.step[0] if row.step[0] > 0 else None
+
+
+#: What can be turned to get faster, by the names of their levers.
+LEVERS = {
+    "bucket size": "bucket_nbytes",
+    "accumulation": "accumulate",
+    "algorithm": "algorithm",
+    "compression": "compress",
+}
+
+
+def levers(found: Sequence[dict[str, Any]], settings: DdpSettings) -> list[dict[str, Any]]:
+    """Return measured cells side by side for each rank count and engine: no lever, each by itself, and all of them.
+
+    No lever is the first that the settings name of everything. By itself a lever is at its best; all of them are where
+    most samples per second are. ``gain`` is over no lever, and ``predicted_...`` is what the timeline says of it.
+    """
+    values = {"bucket_nbytes": settings.bucket_sizes, "accumulate": settings.accumulate}
+    values |= {"algorithm": settings.algorithms, "compress": settings.compress}  # type: ignore[dict-item]
+    fixed = {name: of[0] for name, of in values.items()}
+    lines: list[dict[str, Any]] = []
+    calm = [one for one in found if one["straggler"] == NOBODY and not one["wrong"] and one["samples_per_s"]]
+    base = min((one["nranks"] for one in calm), default=1)
+    for nranks, engine in dict.fromkeys((one["nranks"], one["engine"]) for one in calm):
+        alike = [one for one in calm if (one["nranks"], one["engine"]) == (nranks, engine)]
+        none = [one for one in alike if all(one[name] == value for name, value in fixed.items())]
+        if len(none) != 1 or (nranks == base and any(one["nranks"] > base for one in calm)):
+            continue
+        chosen = {"none": none[0]}
+        for lever, name in LEVERS.items():
+            turned = [one for one in alike if all(one[other] == fixed[other] for other in fixed if other != name)]
+            if len(turned) > 1:
+                chosen[lever] = max(turned, key=_samples)
+        if len(chosen) > 2:
+            chosen["all"] = max(alike, key=_samples)
+            first = [one for one in calm if one["nranks"] == base and one["engine"] != "none"]
+            fewest = max(map(_samples, first), default=0.0)
+            for place, (lever, one) in enumerate(chosen.items()):
+                own, without = _foretold(one), _foretold(none[0])
+                told = own / fewest if fewest and base < nranks else None
+                gain = {"gain": _samples(one) / _samples(none[0]), "predicted_gain": own / without}
+                lines.append({**one, "lever": lever, "place": place, "predicted_speedup": told, **gain})
+    return lines
+
+
+def _samples(cell: dict[str, Any]) -> float:
+    return float(cell["samples_per_s"])
+
+
+def _foretold(cell: dict[str, Any]) -> float:
+    """Return the samples per second that the timeline says."""
+    step = cell["timeline_s"] if cell["predicted_s"] is None else cell["predicted_s"]
+    return float(cell["global_batch"] / step)
 
 
 def _speedup(row: DdpRow, rows: Sequence[DdpRow]) -> dict[str, Any]:

@@ -161,44 +161,93 @@ def _steps_closing(rows: Sequence[Flat]) -> list[str]:
     return lines
 
 
+_SHARED = ("workload", "parameters", "dtype", "device", "nranks", "accumulate", "compress", "compute", "straggler")
+_WHICH: Columns = {"bucket": lambda row: rough_size(row["bucket_nbytes"]), "engine": _engine}
+
 _STEPS = Kind(
-    keys=(
-        "workload",
-        "parameters",
-        "dtype",
-        "device",
-        "nranks",
-        "accumulate",
-        "compress",
-        "compute",
-        "straggler",
-    ),
+    keys=_SHARED,
     heading=_steps_heading,
     order=("place",),
     columns={
-        "bucket": lambda row: rough_size(row["bucket_nbytes"]),
-        "engine": _engine,
+        **_WHICH,
         "step": _TIMES["step"],
         "width": _width,
         "predicted": _predicted,
-        "compute": _TIMES["compute"],
         "comm": _TIMES["comm"],
         "exposed": _TIMES["exposed"],
         "hidden": _shares,
-        "speed-up": lambda row: figure(row["speedup"]),
     },
     closing=_steps_closing,
     notes=(
         "step: median of the slowest rank; width: of its 95 % interval; predicted: by the timeline, from links if "
         "their costs are given, else from each bucket's reduction alone, and how much longer the step is",
-        "compute, comm: each alone; exposed: step - compute; hidden: 1 - exposed / comm (and of what could be hidden: "
-        "not the last bucket, nor what does not fit beside backward)",
+        "comm: reductions alone; exposed: step - compute alone; hidden: 1 - exposed / comm (and of what could be "
+        "hidden: not the last bucket, nor what does not fit beside backward)",
+    ),
+)
+
+_BESIDE = Kind(
+    keys=_SHARED,
+    heading=_steps_heading,
+    order=("place",),
+    columns={
+        **_WHICH,
+        "compute": _TIMES["compute"],
+        "slowdown": lambda row: "-" if row["slowdown"] is None else f"{row['slowdown']:.3f}",
+        "OSU": lambda row: share(row["osu"]),
+        "IMB": lambda row: share(row["imb"]),
+        "sent": lambda row: rough_size(row["wire_nbytes"]),
+        "samples/s": lambda row: figure(row["samples_per_s"]),
+        "speed-up": lambda row: "-" if row["speedup"] is None else f"{row['speedup']:.3f}",
+        "efficiency": _GAINS["efficiency"],
+    },
+    closing=lambda rows: [f"speed-up over {n} rank{'s'[: n > 1]}" for n in {row["speedup_from"] for row in rows} if n],
+    notes=(
+        "compute: alone; slowdown: of backward, beside communication; OSU, IMB: overlap as osu_iallreduce and IMB-NBC "
+        "define it, of the same times; sent: by a rank at least",
+        "speed-up: samples per second over those of the fewest ranks that trained the same, at their fastest; "
+        "efficiency: by the ranks added",
     ),
 )
 
 
+_MEASURED_LEVERS = Kind(
+    keys=("workload", "parameters", "dtype", "nranks", "engine"),
+    heading=lambda rows: f"{_model(rows[0])}; {_ranks(rows[0])}, {rows[0]['engine']}, levers; ms measured",
+    order=("place",),
+    columns={
+        "lever": lambda row: str(row["lever"]),
+        "bucket": _WHICH["bucket"],
+        "accumulate": lambda row: str(row["accumulate"]),
+        "algorithm": lambda row: str(row["algorithm"]),
+        "compress": lambda row: str(row["compress"]),
+        "step": _TIMES["step"],
+        "speed-up": lambda row: _times(row["speedup"]),
+        "predicted": lambda row: _times(row["predicted_speedup"]),
+        "gain": lambda row: _times(row["gain"]),
+        "predicted ": lambda row: _times(row["predicted_gain"]),
+    },
+    closing=lambda rows: [],
+    notes=(
+        "speed-up: over the fewest ranks of the run, at their fastest; gain: samples per second over those of no "
+        "lever; predicted: both by the timeline",
+    ),
+)
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def render_measured_levers(rows: Sequence[Flat], format: str) -> str:
+    """Return what each lever brought as text or Markdown; nothing where there are none."""
+    return render(rows, _MEASURED_LEVERS, format) if rows else ""
+
+
 def render_steps(rows: Sequence[Flat], format: str) -> str:
-    """Return measured steps as text, Markdown, CSV or JSON."""
+    """Return measured steps as text or Markdown, in two tables, or as CSV or JSON in one."""
     if format in ("csv", "json"):
         return render(rows, _STEPS, format)
-    return render([{**row, "place": place} for place, row in enumerate(rows)], _STEPS, format)
+    placed = [{**row, "place": place} for place, row in enumerate(rows)]
+    bare = [{name: value for name, value in row.items() if name not in ("warnings", "wrong")} for row in placed]
+    return "\n".join([render(placed, _STEPS, format), render(bare, _BESIDE, format)])
