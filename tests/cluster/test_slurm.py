@@ -60,6 +60,24 @@ def test_a_sweep_as_a_job(mpi: Mpi, tmp_path: Path, launcher: str) -> None:
     assert (facts["SLURM_JOB_NUM_NODES"], facts["SLURM_NTASKS"], facts["SLURM_JOB_NODELIST"]) == ("2", "4", "node[0-1]")
 
 
+def test_training_steps_as_a_job(mpi: Mpi, tmp_path: Path) -> None:
+    workload = tmp_path / "small.toml"
+    workload.write_text('[[layer]]\nparameters = 4096\nbackward = "2ms"\nrepeat = 4\n')
+    script = """
+        job=$(submit --nodes=2 --ntasks-per-node=2 "$JOBS/ddp.sbatch")
+        until_gone $job
+        fact $job ExitCode
+        cat "$OUT.log"
+    """
+    small = {"WORKLOAD": str(workload), "BACKWARD": "8ms", "ENGINES": "thread", "BUCKET_SIZES": "32KiB", "STEPS": "3"}
+    found = slurm(mpi, tmp_path, script, **small)
+    assert found.stdout.startswith(" ExitCode=0:0"), str(found)
+    done = read_run(tmp_path / "run")
+    assert done.status == "complete"
+    assert {row.nranks for row in done.steps} == {1, 2, 4}, str(found)
+    assert done.provenance["slurm"]["SLURM_NTASKS"] == "4"
+
+
 def test_doctor_says_in_an_allocation_whether_srun_will_do(mpi: Mpi, tmp_path: Path) -> None:
     found = slurm(mpi, tmp_path, "salloc --quiet --nodes=2 ringbench doctor || true")
     lines = [line for line in found.stdout.splitlines() if " srun " in f" {line} "]
