@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
+from ringbench.arguments import make_parser
+from ringbench.cli import main
 from ringbench.model.beside import beside, split_ranks
 from ringbench.model.explain import explain_left_out
 from ringbench.model.fit import fit_rows
@@ -14,6 +19,7 @@ from ringbench.model.points import points_of
 from ringbench.model.predict import predict_run
 from ringbench.records.row import Row
 from ringbench.records.settings import read_plan
+from ringbench.records.units import parse_sizes
 from ringbench.report.grid import WIDTH
 from ringbench.report.tables import render
 
@@ -111,11 +117,45 @@ def test_the_table_shows_both_within_the_page() -> None:
     assert "measured  error" not in render([one.to_json() for one in predictions], "predict", "text")
 
 
+@pytest.mark.parametrize(
+    ("fitted", "nranks", "sizes"),
+    [
+        ("512,1024", 2048, "8:512MiB:x4"),
+        ("512,1024", 2048, "32:512MiB:x8"),
+        ("32", 60, "32:512MiB:x4"),
+        ("8,16", 32, "32:256MiB:x8"),
+    ],
+)
+def test_calls_of_a_library_taken_for_a_ring_are_predicted_at_twice_the_ranks(
+    fitted: str,
+    nranks: int,
+    sizes: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A table of another tool, links with two protocols, 6 % of noise: the way of a user, from CSV to errors."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(7)
+    lines = ["collective,algorithm,nranks,nbytes,seconds"]
+    for n in (*map(int, fitted.split(",")), nranks):
+        for nbytes in parse_sizes(sizes):
+            length = nbytes / n
+            step = 3e-6 + length / 12e9 if length <= 65536 else 9e-6 + length / 22e9
+            lines.append(f"allreduce,mpi,{n},{nbytes},{2 * (n - 1) * step * random.lognormal(0, 0.06):.4g}")
+    Path("calls.csv").write_text("\n".join(lines) + "\n", encoding="ascii")
+    assert main(["import", "calls.csv", "--out", "r"]) == 0
+    assert main(["fit", "r", "--assume", "ring", "--resamples", "0"]) == 0
+    words = ["--assume", "ring", "--fit-ranks", fitted, "--ranks", str(nranks), "--sizes", sizes]
+    capsys.readouterr()
+    assert main(["predict", "r", *words, "--format", "json"]) == 0
+    found = [one for one in json.loads(capsys.readouterr().out) if one["algorithm"] == "mpi as ring"]
+    assert len(found) == len(parse_sizes(sizes))
+    assert {tuple(one["warnings"]) for one in found} == {()}
+    assert np.median([abs(one["error"]) for one in found]) < 0.09
+
+
 def test_the_plan_measures_what_its_comment_predicts() -> None:
-    from conftest import ROOT
-
-    from ringbench.arguments import make_parser
-
     plan = read_plan(ROOT / "benchmarks" / "predict.toml")
     text = (ROOT / "benchmarks" / "predict.toml").read_text(encoding="utf-8")
     lines = [part for part in text.split("`") if part.startswith("ringbench predict")]

@@ -7,7 +7,7 @@ import pytest
 
 import ringbench.collectives  # noqa: F401  (registers the algorithms)
 from ringbench.schedule import cost as counting
-from ringbench.schedule.cost import Cost, Path, check_formulas, cost, critical_path
+from ringbench.schedule.cost import Cost, Path, _played_path, check_formulas, cost, critical_path
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 from ringbench.schedule.step import Local, Operations, Step, combine, copy, scale, temp, work
 
@@ -166,6 +166,7 @@ def test_the_critical_path_has_all_rounds_and_bytes(algorithm: Algorithm, nranks
     assert path.rounds <= counted.rounds
     assert path.sent == Fraction(counted.critical_sent, 2 * nblocks)
     assert path.reduced <= Fraction(counted.critical_reduced, 2 * nblocks)
+    assert path == _played_path(algorithm, nranks)
     if "chunks" not in dict(algorithm.arguments):
         assert path.rounds == counted.rounds
         assert path.reduced == Fraction(counted.critical_reduced, 2 * nblocks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from math import sqrt
@@ -132,10 +132,15 @@ class Search:
         sizes = np.array([shape.unknowns for shape in self.shapes])
         self.alike = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
         self.stacks = [np.stack([self.parts[at] for at in members]) for members in self.alike]
+        few = len(points) <= self.sums.columns.shape[1]
+        self.designs = [self.sums.columns @ stack for stack in self.stacks] if few else None
         broken = [edges for edges in self.edges if len(edges) > 2]
         spans = sorted({span for edges in broken for span in pairwise(edges)})
         number = {span: at for at, span in enumerate(spans)}
         self.spans = np.array(spans, dtype=np.intp).reshape(-1, 2)
+        # Which points have messages in which span.
+        before = np.pad(np.cumsum(self.has, axis=1, dtype=np.int32), ((0, 0), (1, 0)))
+        self.inside = before[:, self.spans[:, 1]] > before[:, self.spans[:, 0]]
         # A single line has no spans to look at: the last column is always long enough.
         self.segments = np.full((len(self.shapes), MOST_SEGMENTS), len(spans))
         for line, edges in zip(self.segments, self.edges, strict=True):
@@ -151,8 +156,8 @@ class Search:
         """
         chosen = np.ones(len(self.times), dtype=bool) if chosen is None else chosen
         times, columns = self.times[chosen], self.sums.columns[chosen]
-        bounds = self._bounds(columns / times[:, None])
-        allowed = self._allowed(self.has[chosen])
+        bounds = self._bounds(chosen)
+        allowed = self._allowed(chosen)
         best: tuple[float, Curve] | None = None
         for at in np.argsort(bounds, kind="stable"):
             if best is not None and bounds[at] >= best[0]:
@@ -194,27 +199,20 @@ class Search:
                     cuts.append(edges)
         return shapes, cuts
 
-    def _allowed(self, has: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _allowed(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Say which shapes leave every segment three lengths and three points; a single line always does."""
-        before = np.concatenate([np.zeros((len(has), 1), dtype=np.intp), np.cumsum(has, axis=1)], axis=1)
-        seen = np.concatenate([[0], np.cumsum(has.any(axis=0))])
+        seen = np.concatenate([[0], np.cumsum(self.has[chosen].any(axis=0))])
         first, end = self.spans.T
-        fewer = np.minimum((before[:, end] > before[:, first]).sum(axis=0), seen[end] - seen[first])
+        fewer = np.minimum(self.inside[chosen].sum(axis=0), seen[end] - seen[first])
         enough = np.append(fewer >= FEWEST, True)
         found: NDArray[np.bool_] = enough[self.segments].all(axis=1)
         return found
 
-    def _bounds(self, relative: Array) -> Array:
+    def _bounds(self, chosen: NDArray[np.bool_]) -> Array:
         """Return for each shape what its criterion would be if unknowns might be negative."""
-        points = len(relative)
-        scale = np.linalg.norm(relative, axis=0)
-        scale[scale == 0] = 1.0
-        relative = relative / scale
-        squares, straight = relative.T @ relative, relative.sum(axis=0)
+        points = int(chosen.sum())
         residuals = np.empty(len(self.shapes))
-        for members, stack in zip(self.alike, self.stacks, strict=True):
-            parts = stack * scale[:, None]
-            left, right = parts.transpose(0, 2, 1) @ (squares @ parts), straight @ parts
+        for members, (left, right) in zip(self.alike, self._normal(chosen), strict=True):
             norm = np.sqrt(np.maximum(np.diagonal(left, axis1=1, axis2=2), 1e-300))
             left, right = left / norm[:, :, None] / norm[:, None, :], right / norm
             left += 1e-11 * np.eye(left.shape[1])  # of unknowns that nothing tells apart any will do
@@ -222,6 +220,23 @@ class Search:
             residuals[members] = points - explained
         # A little below, for what that and rounding do to sums of squares.
         return _criterion(np.maximum(residuals, 0.0), points, self.penalties) - 1e-3
+
+    def _normal(self, chosen: NDArray[np.bool_]) -> Iterator[tuple[Array, Array]]:
+        """Yield the normal equations of relative errors, of all shapes with as many unknowns at once."""
+        times = self.times[chosen]
+        if self.designs is not None:  # fewer points than what shapes are put together from: straight away
+            for design in self.designs:
+                relative = design[:, chosen] / times[:, None]
+                yield relative.transpose(0, 2, 1) @ relative, relative.sum(axis=1)
+            return
+        relative = self.sums.columns[chosen] / times[:, None]
+        scale = np.linalg.norm(relative, axis=0)
+        scale[scale == 0] = 1.0
+        relative /= scale
+        squares, straight = relative.T @ relative, relative.sum(axis=0)
+        for stack in self.stacks:
+            parts = stack * scale[:, None]
+            yield parts.transpose(0, 2, 1) @ (squares @ parts), straight @ parts
 
 
 def _criterion(residual: Array, points: int, penalty: Array) -> Array:

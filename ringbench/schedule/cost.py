@@ -159,27 +159,35 @@ MOST_PLAYED = 100_000
 def critical_path(algorithm: Algorithm, nranks: int) -> Path:
     """Return the messages of the critical path of a vector that all blocks divide, and what is added on it.
 
-    Schedules of very many messages are not played: where some rank takes part in as many rounds as the closed form
-    says, what that rank does is the path. Raises ValueError where none does, and where the schedule cannot end.
+    Where some rank takes part in as many rounds, and moves and adds as much, as the closed forms say, what that rank
+    does is the path. Other schedules are played; those of very many messages are not, and rounds alone decide. Raises
+    ValueError where no rank takes part in all of them, and where one that is played cannot end.
     """
-    nblocks = algorithm.blocks(nranks)
     asked = sorted({0, 1, 2, nranks // 2, nranks - 1} & set(range(nranks)))
-    if nranks * max(len(algorithm.operations(rank, nranks)) for rank in asked) <= MOST_PLAYED:
-        trail = _Trail(nranks, [1] * nblocks, algorithm.temp(nranks))
-        if play([algorithm.operations(rank, nranks) for rank in range(nranks)], trail):
-            raise ValueError(f"{algorithm.title}, {nranks} ranks: never ends")
-        _, _, reduced, chain = max(trail.now, key=_weight)
-        found = Counter[int]()
-        while chain is not None:
-            found[chain[0]] += 1
-            chain = chain[1]
-        messages = tuple((Fraction(length, nblocks), number) for length, number in sorted(found.items()))
-        return Path(messages=messages, reduced=Fraction(reduced, nblocks))
     paths = [_own_path(algorithm, rank, nranks) for rank in asked]
     path = max(paths, key=lambda path: (path.sent, path.rounds, path.reduced))
-    if path.rounds != algorithm.rounds(nranks):
+    whole = path.rounds == algorithm.rounds(nranks)
+    if whole and (path.sent, path.reduced) == algorithm.critical(nranks):
+        return path
+    if nranks * max(len(algorithm.operations(rank, nranks)) for rank in asked) <= MOST_PLAYED:
+        return _played_path(algorithm, nranks)
+    if not whole:
         raise ValueError(f"{algorithm.title}, {nranks} ranks: too many messages to find the critical path")
     return path
+
+
+def _played_path(algorithm: Algorithm, nranks: int) -> Path:
+    nblocks = algorithm.blocks(nranks)
+    trail = _Trail(nranks, [1] * nblocks, algorithm.temp(nranks))
+    if play([algorithm.operations(rank, nranks) for rank in range(nranks)], trail):
+        raise ValueError(f"{algorithm.title}, {nranks} ranks: never ends")
+    _, _, reduced, chain = max(trail.now, key=_weight)
+    found = Counter[int]()
+    while chain is not None:
+        found[chain[0]] += 1
+        chain = chain[1]
+    messages = tuple((Fraction(length, nblocks), number) for length, number in sorted(found.items()))
+    return Path(messages=messages, reduced=Fraction(reduced, nblocks))
 
 
 def own_steps(algorithm: Algorithm, rank: int, nranks: int) -> list[tuple[tuple[int, ...], Fraction, Fraction]]:
