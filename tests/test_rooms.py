@@ -214,6 +214,7 @@ LIGHT = (
     "import ringbench",
     "import ringbench.collectives, ringbench.schedule.verify, ringbench.schedule.cost, ringbench.records.run",
     "import ringbench.schedule.draw, ringbench.report.algorithms, ringbench.model.choose, ringbench.runtime.choices",
+    "import ringbench; ringbench.ddp; import ringbench.ddp.buckets, ringbench.ddp.choices",
 )
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 from ringbench.ddp.hooks import Stage
 from ringbench.runtime.execute import Plan
+from ringbench.runtime.plan import agree
 from ringbench.runtime.world import thread_level
 
 
@@ -257,3 +258,15 @@ MAKERS: dict[str, Callable[[], Engine]] = {
     "iallreduce_progress": lambda: Nonblocking(polls=True),
     "none": Nothing,
 }
+
+
+def engine_on(comm: Any, name: str) -> Engine:
+    """Return an engine of ``choices.ENGINES``; raise ValueError on all ranks where one of them cannot have it."""
+    problem, engine = None, None
+    try:
+        engine = MAKERS[name]()
+    except ValueError as error:
+        problem = str(error)
+    agree(comm, problem, {})
+    assert engine is not None
+    return engine

@@ -13,6 +13,7 @@ from ringbench.ddp.choices import UNUSED, algorithm_for
 from ringbench.ddp.hooks import Piece
 from ringbench.runtime.arrays import Array, backend_of
 from ringbench.runtime.plan import agree
+from ringbench.schedule.registry import RESERVED, algorithms
 
 #: Dtypes of gradients.
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -84,7 +85,10 @@ def described(name: str, array: Array) -> Parameter:
 
 def check_settings(settings: dict[str, Any]) -> None:
     """Raise ValueError naming the setting that makes no sense."""
-    algorithm_for(settings["engine"], settings["algorithm"])
+    algorithm = algorithm_for(settings["engine"], settings["algorithm"])
+    known = (*RESERVED, *dict.fromkeys(one.name for one in algorithms()))
+    if algorithm not in known:
+        raise ValueError(f"unknown algorithm {algorithm!r}; known: {', '.join(known)}")
     op, unused = settings["op"], settings["unused"]
     if op not in ("average", "sum"):
         raise ValueError(f"op {op!r}: gradients are reduced by 'average' or 'sum'")

@@ -1,4 +1,4 @@
-"""A real model: a perceptron of several layers in NumPy, trained on scikit-learn's digits by all ranks together.
+"""A real model: a perceptron of several layers, in NumPy or CuPy, trained on scikit-learn's digits by all ranks.
 
 What N ranks with N equal shards of a batch compute is, up to rounding, what one process computes with the whole batch;
 that holds for every engine, algorithm and way to share the work, and is what tests hold them to.
@@ -17,7 +17,7 @@ import numpy as np
 
 from ringbench.ddp.reducer import DataParallel
 from ringbench.ddp.sharded import ShardedDataParallel
-from ringbench.runtime.arrays import Array
+from ringbench.runtime.arrays import Array, backend_for, backend_of
 
 #: Units of the layers: 8 x 8 pixels, two hidden layers, ten digits.
 SIZES = (64, 48, 32, 10)
@@ -31,13 +31,14 @@ class Digits:
     labels: Array
 
 
-def load_digits(dtype: str = "float64") -> Digits:
-    """Return the 1797 images that come with scikit-learn; raise ValueError where it is not installed."""
+def load_digits(dtype: str = "float64", device: str = "cpu") -> Digits:
+    """Return the 1797 images that come with scikit-learn, on a device; raise ValueError where that is not installed."""
     try:
         found = import_module("sklearn.datasets").load_digits()
     except ImportError:
         raise ValueError("scikit-learn, which has the digits, is not installed (extra digits)") from None
-    return Digits(images=(found.data / 16).astype(dtype), labels=np.eye(10, dtype=dtype)[found.target])
+    put = backend_for(device).from_host
+    return Digits(images=put((found.data / 16).astype(dtype)), labels=put(np.eye(10, dtype=dtype)[found.target]))
 
 
 def initial_parameters(sizes: Sequence[int] = SIZES, dtype: str = "float64", seed: int = 0) -> dict[str, Array]:
@@ -124,7 +125,8 @@ def train(
     rank, nranks = comm.Get_rank(), comm.Get_size()
     if batch < 1 or batch % (nranks * accumulate):
         raise ValueError(f"batch {batch}: must be a multiple of {nranks} ranks times {accumulate} parts")
-    model = initial_parameters(dtype=str(digits.images.dtype), seed=seed)
+    put = backend_of(digits.images).from_host
+    model = {name: put(one) for name, one in initial_parameters(dtype=str(digits.images.dtype), seed=seed).items()}
     losses = []
     kind = ShardedDataParallel if sharded else DataParallel
     with kind(comm, model, **settings) as averaged:

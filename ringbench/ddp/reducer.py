@@ -13,12 +13,12 @@ from ringbench.ddp.agreement import Agreement
 from ringbench.ddp.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, Bucket
 from ringbench.ddp.choices import algorithm_for
 from ringbench.ddp.clip import clip, sum_of_squares
-from ringbench.ddp.engines import MAKERS, Engine, Job
+from ringbench.ddp.engines import Job, engine_on
 from ringbench.ddp.hooks import Hook, Stage
 from ringbench.ddp.layout import Filled, agreed_layout, by_name, filled
 from ringbench.runtime.arrays import Array, backend_of
 from ringbench.runtime.execute import Plan
-from ringbench.runtime.plan import DEFAULT_SEGMENT, agree, plan
+from ringbench.runtime.plan import DEFAULT_SEGMENT, plan
 from ringbench.schedule.registry import RESERVED, algorithms
 
 #: Gives the memory of a bucket: a contiguous vector of so many elements of a dtype.
@@ -90,7 +90,7 @@ class DataParallel:
         self.engine, self.op, self.hook, self.segment = engine, op, hook, segment
         self.algorithm = algorithm_for(engine, algorithm)
         self.rank, self.nranks = comm.Get_rank(), comm.Get_size()
-        self._engine = _engine(comm, engine)
+        self._engine = engine_on(comm, engine)
         self.comm = comm.Dup()
         self._allocate, self._arrays = allocate, tuple(arrays.values())
         self.buckets = tuple(filled(bucket, self.layout, self._memory(bucket)) for bucket in buckets)
@@ -180,6 +180,12 @@ class DataParallel:
         clip((one.vector for one in self.buckets), norm, max_norm)
         return norm
 
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Return the names of what runs, in the order of its use: what ``auto`` stands for, and what hooks plan."""
+        plans = [stage for job in self.jobs for stage in job.stages if isinstance(stage, Plan)]
+        return tuple(dict.fromkeys(plan.algorithm for plan in plans))
+
     # The end.
 
     def close(self) -> None:
@@ -219,11 +225,11 @@ class DataParallel:
     def _stages(self, one: Filled) -> tuple[Stage, ...]:
         if self.hook is not None:
             return self.hook.stages(self.comm, one.vector, one.pieces, self._plan)
-        return (self._plan("allreduce", one.vector, one.vector, self.op),)
+        return (plan("allreduce", self.algorithm, self.comm, one.vector, one.vector, self.op, self.segment),)
 
     def _plan(self, collective: str, sendbuf: Array, recvbuf: Array, op: str = "sum") -> Plan:
         known = (*RESERVED, *(one.name for one in algorithms(collective)))
-        algorithm = self.algorithm if self.algorithm in known or collective == "allreduce" else "auto"
+        algorithm = self.algorithm if self.algorithm in known else "auto"
         return plan(collective, algorithm, self.comm, sendbuf, recvbuf, op, self.segment)
 
     def _agreement(self, name: str) -> Agreement:
@@ -286,15 +292,3 @@ class DataParallel:
         self._closed = True
         self._engine.close()
         self.comm.Free()
-
-
-def _engine(comm: Any, name: str) -> Engine:
-    """Return an engine; raise ValueError on all ranks where one of them cannot have it."""
-    problem, engine = None, None
-    try:
-        engine = MAKERS[name]()
-    except ValueError as error:
-        problem = str(error)
-    agree(comm, problem, {})
-    assert engine is not None
-    return engine

@@ -39,7 +39,8 @@ class ShardedDataParallel(DataParallel):
     A step is that of ``DataParallel`` up to ``finish``, after which only ``shards`` hold averages; then the optimiser
     changes ``shard.parameter`` by ``shard.gradient`` for each of ``shards``, and ``gather`` gives all ranks all
     parameters. Memory of whole buckets stays allocated on every rank: it is the optimiser's work and its state that
-    are divided by N here. Takes no hook: what a hook reduces is the whole bucket.
+    are divided by N here. Where ``algorithm`` knows no reduce_scatter or no allgather, ``auto`` is taken for that.
+    Takes no hook: what a hook reduces is the whole bucket.
     """
 
     def __init__(self, comm: Any, parameters: Mapping[str, Array] | Sequence[Array], **settings: Any) -> None:
@@ -87,7 +88,11 @@ class ShardedDataParallel(DataParallel):
         start, stop = (block_offset(count, self.nranks, block) for block in (self.rank, self.rank + 1))
         at = one.bucket.indices[0]
         allocate = self._allocate or backend_of(self._arrays[at]).empty
-        values, gradient = (allocate(size, self.layout[at].dtype) for size in (count, stop - start))
+        values = allocate(count, self.layout[at].dtype)
         self._values.append(values)
+        if self.engine == "none":  # a rank's own gradients stand for the averages
+            self.shards += (Shard(parameter=values[start:stop], gradient=one.vector[start:stop]),)
+            return ()
+        gradient = allocate(stop - start, self.layout[at].dtype)
         self.shards += (Shard(parameter=values[start:stop], gradient=gradient),)
         return (self._plan("reduce_scatter", one.vector, gradient, self.op),)

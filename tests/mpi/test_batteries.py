@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
+from pathlib import Path
+
 import pytest
 from conftest import Mpi
 from harness import environment, start
+
+import ringbench.ddp
 
 pytestmark = pytest.mark.mpi
 
@@ -67,6 +73,10 @@ def test_plans_that_are_started_do_what_called_ones_do(mpi: Mpi, nranks: int) ->
     start(mpi, nranks, ["nonblocking.py"])
 
 
+def test_plans_in_flight_do_not_rely_on_buffering(mpi: Mpi) -> None:
+    start(mpi, 3, ["nonblocking.py"], env=environment(mpi, **TINY_EAGER[mpi.flavour]))
+
+
 @pytest.mark.parametrize("nranks", [1, 2, 3, 4])
 def test_gradients_are_averaged_in_every_engine(mpi: Mpi, nranks: int) -> None:
     start(mpi, nranks, ["gradients.py"])
@@ -75,3 +85,29 @@ def test_gradients_are_averaged_in_every_engine(mpi: Mpi, nranks: int) -> None:
 @pytest.mark.parametrize("nranks", [1, 2, 3, 4])
 def test_ranks_with_shards_learn_what_one_process_learns(mpi: Mpi, nranks: int) -> None:
     start(mpi, nranks, ["training.py"])
+
+
+@pytest.mark.parametrize("nranks", [1, 4])
+def test_bits_are_the_same_run_to_run_and_across_engines(mpi: Mpi, nranks: int) -> None:
+    start(mpi, nranks, ["bits.py"])
+
+
+def test_a_thread_that_may_not_call_mpi_is_refused(mpi: Mpi) -> None:
+    start(mpi, 2, ["gradients.py", "funneled"])
+
+
+def test_a_thread_may_be_the_only_one_that_calls_mpi(mpi: Mpi) -> None:
+    start(mpi, 2, ["gradients.py", "serialized"])
+
+
+def test_a_job_ends_when_a_rank_meets_the_failure_of_its_thread(mpi: Mpi) -> None:
+    found = start(mpi, 2, ["gradients.py", "raise"], status=None, limit_s=30)
+    assert found.status != 0
+    assert "KeyError: 'broken'" in found.stderr
+
+
+def test_the_example_of_gradient_synchronisation_runs(mpi: Mpi, tmp_path: Path) -> None:
+    text = inspect.getdoc(ringbench.ddp) or ""
+    example = tmp_path / "example.py"
+    example.write_text(textwrap.dedent(text.partition("runs this::")[2]), encoding="utf-8")
+    start(mpi, 2, ["-m", "mpi4py", str(example)])

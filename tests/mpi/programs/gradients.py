@@ -7,7 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import mpi4py
 import numpy as np
+
+if sys.argv[1:] in (["funneled"], ["serialized"]):
+    mpi4py.rc.thread_level = sys.argv[1]
+
 from battery import Battery, battery
 from mpi4py import MPI
 
@@ -184,6 +189,17 @@ class Counting:
         return 0
 
 
+class Gathering(Counting):
+    """A hook with another collective before its all-reduce, which the algorithm may not know."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def stages(self, comm: Any, vector: Any, pieces: tuple[Piece, ...], make_plan: MakePlan) -> tuple[Stage, ...]:
+        gathered = np.zeros(comm.Get_size())
+        return (make_plan("allgather", np.ones(1), gathered), *super().stages(comm, vector, pieces, make_plan))
+
+
 def hooks(tests: Battery) -> None:
     """Stages run in order in every engine, also where a bucket has two collectives, one after the other."""
     for engine in REDUCING:
@@ -196,6 +212,11 @@ def hooks(tests: Battery) -> None:
                 close = np.allclose(averaged.gradients["last"], right, rtol=0, atol=1e-14)
                 tests.check(close, f"{engine}: wrong behind a hook in step {step}")
         tests.check(counted == [0, 1, 2, 3] * 3, f"{engine}: reductions {counted}")
+        if engine not in LIBRARYS_OWN:
+            with DataParallel(
+                tests.comm, model(), engine=engine, algorithm="bruck", hook=Gathering(), **SMALL
+            ) as averaged:
+                tests.check(averaged.algorithms == ("bruck", averaged.algorithms[-1]), f"{averaged.algorithms}")
 
 
 def nothing(tests: Battery) -> None:
@@ -386,21 +407,38 @@ def raising(tests: Battery) -> None:
     tests.check(sent == [0, 1], f"ran {sent}")
 
 
+def failing(tests: Battery) -> None:
+    """Fail in the thread of the last rank, while the others wait for its messages."""
+
+    class Broken(Counting):
+        def stages(
+            self, comm: object, vector: Any, pieces: tuple[Piece, ...], make_plan: MakePlan
+        ) -> tuple[Stage, ...]:
+            return (fail, *super().stages(comm, vector, pieces, make_plan))
+
+    def fail() -> None:
+        if tests.rank == tests.nranks - 1:
+            raise KeyError("broken")
+
+    averaged = DataParallel(tests.comm, model(), engine="thread", hook=Broken([]), **SMALL)
+    fill(averaged, values(tests.rank, 0), list(SHAPES))
+    averaged.finish()
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["funneled"]:
         with battery() as tests:
             call = lambda: DataParallel(tests.comm, model(), engine="thread")  # noqa: E731
-            level = MPI.Query_thread()
-            if level < MPI.THREAD_SERIALIZED:
-                tests.refused("thread", "'funneled'", "'serialized'", call=call)
-            else:
-                tests.check(call() is not None, "serialized is enough")
+            tests.check(MPI.Query_thread() == MPI.THREAD_FUNNELED, f"thread level {MPI.Query_thread()}")
+            tests.refused("thread", "'funneled'", "'serialized'", call=call)
+            DataParallel(tests.comm, model(), engine="poll").close()
+    elif sys.argv[1:] == ["serialized"]:
+        with battery() as tests:
+            tests.check(MPI.Query_thread() == MPI.THREAD_SERIALIZED, f"thread level {MPI.Query_thread()}")
+            averages(tests)
     elif sys.argv[1:] == ["raise"]:
         with battery() as tests:
-            raising(tests)
-            if tests.rank == tests.nranks - 1:
-                raise KeyError("the job ends")
-            tests.comm.Barrier()
+            failing(tests)
     else:
         with battery(least=50) as tests:
             for check in (
