@@ -146,7 +146,8 @@ def levers(found: Sequence[dict[str, Any]], settings: DdpSettings) -> list[dict[
     """Return measured cells side by side for each rank count and engine: no lever, each by itself, and all of them.
 
     No lever is the first that the settings name of everything. Turned by itself a lever is at its best, also where that
-    is worse than not turned; all of them are where most samples per second are. ``gain`` is over no lever, and ``predicted_...`` is what the timeline says of it.
+    is worse than not turned; all of them are where most samples per second are. ``gain`` is over no lever, and
+    ``predicted_...`` is what the timeline says of it.
     """
     values = {"bucket_nbytes": settings.bucket_sizes, "accumulate": settings.accumulate}
     values |= {"algorithm": settings.algorithms, "compress": settings.compress}  # type: ignore[dict-item]
