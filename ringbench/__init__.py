@@ -1,7 +1,7 @@
 """MPI collectives by hand beside the library's own: measured, checked, modelled.
 
-``ringbench.plan`` is the programming interface; ``ringbench --help`` shows the commands. Importing the package loads
-neither MPI nor NumPy.
+``ringbench.plan`` is the programming interface, ``ringbench.empty_shared`` makes vectors that the ranks of a node share;
+``ringbench --help`` shows the commands. Importing the package loads neither MPI nor NumPy.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringbench.runtime.plan import Plan, plan
+    from ringbench.runtime.windows import empty_shared
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "empty_shared", "plan"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "empty_shared":
+        from ringbench.runtime.windows import empty_shared
+
+        return empty_shared
     if name in __all__:
         from ringbench.runtime import plan as module
 

@@ -63,9 +63,11 @@ def separable(points: Iterable[Point]) -> tuple[tuple[str, str], ...]:
 
 
 def schedule_of(collective: str, name: str) -> Algorithm | None:
-    """Return the schedule of that name if it is one for all sizes: without chunks by the size, or nodes to be found."""
+    """Return the schedule of that name if it is one of messages for all sizes: no chunks by the size, nodes to be found."""
     found = {algorithm.name: algorithm for algorithm in algorithms(collective)}.get(name)
-    return found if found and not {"chunks", "groups"} & dict(found.arguments).keys() else None
+    if found is None or found.shared is not None or {"chunks", "groups"} & dict(found.arguments).keys():
+        return None
+    return found
 
 
 def messages_of(algorithm: Algorithm, nranks: int, nbytes: int) -> tuple[Messages, float]:
