@@ -1,7 +1,7 @@
 """MPI collectives by hand beside the library's own: measured, checked, modelled.
 
-``ringbench.plan`` is the programming interface, ``ringbench.empty_shared`` makes vectors that the ranks of a node share;
-``ringbench --help`` shows the commands. Importing the package loads neither MPI nor NumPy.
+``ringbench.plan`` is the programming interface, ``ringbench.empty_shared`` makes vectors that the ranks of a node
+share; ``ringbench --help`` shows the commands. Importing the package loads neither MPI nor NumPy.
 """
 
 from __future__ import annotations

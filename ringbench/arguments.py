@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ringbench.launch.slurm import parse_time
-from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
+from ringbench.records.settings import MEMORIES, ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
-from ringbench.schedule.parameters import parse_groups
+from ringbench.schedule.parameters import INNERS, parse_groups
 
 FORMATS = ("text", "markdown", "csv", "json")
 
@@ -126,6 +126,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     sync = "ranks are aligned by a barrier (default), one of our own, or a common time on compared clocks (roundtime)"
     add("--sync", choices=SYNCS, help=sync)
     add("--buffers", type=_checked(_count), metavar="K", help="sets of buffers in turns (default 1): cold data")
+    memory = "of the buffers: each rank's own (private, default), or common to the ranks of a node (shared)"
+    add("--memory", choices=MEMORIES, help=memory)
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")
@@ -148,6 +150,8 @@ def _add_arguments(add: Callable[..., object], *, drawn: bool = False) -> None:
     add("--chunks", type=_checked(_count), metavar="C", help=f"pieces of a pipelined schedule (default {chunks})")
     add("--groups", type=_checked(_groups), metavar="0,1/2,3", help=f"ranks of each node (default {nodes})")
     add("--outer", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
+    inside = "ring" if drawn else "by memory"
+    add("--inner", choices=INNERS, help=f"what hierarchical ones do inside nodes (default {inside})")
 
 
 def _add_simulate(parser: argparse.ArgumentParser) -> None:
@@ -162,6 +166,7 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     add("--root", type=_checked(_count), metavar="RANK", help="of bcast and reduce (default 0)")
     add("--chunks", type=_checked(_positive), metavar="C", help="pieces of a pipelined schedule (default 4)")
     add("--between", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
+    add("--inside", choices=INNERS, help="what hierarchical ones do inside nodes (default ring)")
     add("--trace", type=Path, metavar="FILE", help="write who does what when, for chrome://tracing")
     group = parser.add_argument_group("the network", "TIME is as in 2us, COST as in 50GB/s")
     add = group.add_argument

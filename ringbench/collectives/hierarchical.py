@@ -59,9 +59,7 @@ def _leader_temp(nranks: int, groups: Value = None, outer: str = "ring", chunks:
     return between.temp(nodes) + (between.blocks(nodes) if between.reads_original else 0)
 
 
-def _leader_rounds(
-    nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1, inner: str = "ring"
-) -> int:
+def _leader_rounds(nranks: int, groups: Value = None, outer: str = "ring", chunks: int = 1, inner: str = "ring") -> int:
     layout = groups_of(groups, nranks)
     times = 3 if inner == "shared_memory" else 2
     return times * ceil_log2(max(map(len, layout))) + _between(outer, chunks).rounds(len(layout))

@@ -122,7 +122,7 @@ def shared_memory_bcast(rank: int, nranks: int, root: int = 0) -> Operations:
     shared=in_work,
 )
 def shared_memory_reduce(rank: int, nranks: int, root: int = 0) -> Operations:
-    """Add one's own block from all memories, write it into the root's. Reads (N-1)/N S, writes S/N. Jain et al. 2018."""
+    """Add one's own block from all memories, write it to the root's. Reads (N-1)/N S, writes S/N. Jain et al. 2018."""
     yield from reduced_in_memory(rank, nranks)
     yield scale(work(rank))
     if rank != root:

@@ -14,14 +14,14 @@ from ringbench.schedule.semantics import collective_named
 KEY = ("collective", "algorithm", "op", "dtype", "device", "nranks", "nbytes", "in_place", "launch")
 
 #: What one cell's samples share besides: rows that differ here are of one cell, but never pooled.
-MANNER = ("buffers", "estimand")
+MANNER = ("buffers", "estimand", "memory")
 
 #: What a sample is where nothing else was asked for.
 ESTIMAND = "max over ranks of the local duration after a barrier"
 
 #: What a file must hold for the fields that everything else computes with.
 _KINDS: dict[str, type] = {
-    **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device", "estimand"), str),
+    **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device", "estimand", "memory"), str),
     **dict.fromkeys(("nranks", "nbytes", "count", "launch", "late", "buffers"), int),
     **dict.fromkeys(("samples_s", "rank_means_s", "warmup_s", "warnings"), tuple),
     "in_place": bool,
@@ -35,7 +35,8 @@ class Row:
     """Hold one cell of a run. Times in seconds; ``nbytes`` and ``count`` are of the whole vector.
 
     ``estimand`` says what a sample is, ``late`` how many iterations do not count because a rank was late, and
-    ``clock_error_s`` how far off the comparison of two ranks' clocks may be. ``buffers`` sets of buffers took turns.
+    ``clock_error_s`` how far off the comparison of two ranks' clocks may be. ``buffers`` sets of buffers took turns,
+    in ``private`` memory or in memory that the ranks of a node have in common, ``shared``.
     ``job`` counts the MPI jobs of the row's file: only rows of one job may have been measured in turns.
     ``warmup_s`` are the samples before, kept but counted nowhere. ``rank_means_s`` are the means of each rank's own
     durations over the same iterations, in rank order: what OSU and IMB report are their average, least and greatest.
@@ -72,6 +73,7 @@ class Row:
     clock_error_s: float | None = None
     buffers: int = 1
     estimand: str = ESTIMAND
+    memory: str = "private"
     job: int = field(default=0, compare=False)
 
     @property
@@ -150,6 +152,7 @@ class Row:
             "clock_error_s": self.clock_error_s,
             "buffers": self.buffers,
             "estimand": self.estimand,
+            "memory": self.memory,
             "of_limit": self.limit_s / time if self.limit_s and time and not self.wrong else None,
             "remark": self.remark,
         }
@@ -198,7 +201,8 @@ class Row:
         for name in ("late", "buffers"):
             if not (name == "buffers") <= getattr(row, name) < _LIMIT:
                 raise _not_a_row(name, getattr(row, name))
-        for name in ("algorithm", "op", "dtype", "device", "wrong_detail", "reason", "remark", "stop", "estimand"):
+        told = ("algorithm", "op", "dtype", "device", "wrong_detail", "reason", "remark", "stop", "estimand", "memory")
+        for name in told:
             value = getattr(row, name)
             if value is not None and not (isinstance(value, str) and value.replace("\n", " ").isprintable()):
                 raise _not_a_row(name, value)  # what a terminal might obey

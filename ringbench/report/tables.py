@@ -159,7 +159,10 @@ def _launches(members: Sequence[Flat]) -> str:
 
 def _compare_heading(members: Sequence[Flat]) -> str:
     row = members[0]
-    return f"{_place(row)}; {_launches(members)}, ratio = time of {row['algorithm']} / time of {row['baseline']}"
+    ratio = f"ratio = time of {row['algorithm']} / time of {row['baseline']}"
+    own, other = row.get("memory", "private"), row.get("baseline_memory", "private")
+    where = f"; {row['algorithm']} in {own} memory, {row['baseline']} in {other}" if "shared" in (own, other) else ""
+    return f"{_place(row)}; {_launches(members)}, {ratio}{where}"
 
 
 def _fit_heading(members: Sequence[Flat]) -> str:
@@ -186,7 +189,15 @@ def _simulate_heading(members: Sequence[Flat]) -> str:
 
 def _simulate_closing(members: Sequence[Flat]) -> list[str]:
     names = sorted({row["algorithm"] for row in members})
-    return [line for name in names for line in _remarks(name, [row for row in members if row["algorithm"] == name])]
+    lines = []
+    for name in names:
+        own = [row for row in members if row["algorithm"] == name]
+        reached = max(own, key=lambda row: row["bytes_reached_max"])
+        if reached["bytes_reached_max"]:
+            size, nbytes = _sent(reached["bytes_reached_max"]), format_size(reached["nbytes"])
+            lines.append(f"{name}: the busiest rank reads and writes {size} of other ranks' memory at {nbytes}")
+        lines += _remarks(name, own)
+    return lines
 
 
 def _place(row: Flat) -> str:
@@ -228,6 +239,8 @@ def _summary(name: str, rows: Sequence[Flat]) -> str:
         f"peak busbw {_digits(_busbw(peak))} GB/s at {format_size(peak['nbytes'])}" if peak else "no busbw",
         f"latency {_microseconds(small['median_s'])} us at {format_size(small['nbytes'])}" if small else "no latency",
     ]
+    if any(row.get("memory") == "shared" for row in rows):
+        parts.append("in shared memory")
     if len(right) < len(rows):
         parts.append(f"FAIL in {len(rows) - len(right)} of {_number(len(rows), 'row')}")
     return f"{name}: {', '.join(parts)}"

@@ -42,8 +42,8 @@ def compile_program(
     """Compile what ``rank`` does for a vector of ``count`` elements, in messages of at most ``segment`` elements.
 
     A message is cut by its own length alone, so that its two ends agree. Where ranks share memory, local moves on the
-    same elements are done in pieces whose operands have ``cache`` elements together (None: whole). Raises ValueError where an algorithm whose
-    messages may not be cut would send one longer than MESSAGE_LIMIT.
+    same elements are done in pieces whose operands have ``cache`` elements together (None: whole). Raises ValueError
+    where an algorithm whose messages may not be cut would send one longer than MESSAGE_LIMIT.
     """
     compiler = _compiled(algorithm, rank, nranks, count, in_place, average, segment, True)
     cut = algorithm.shared is not None and cache is not None
@@ -337,9 +337,7 @@ class _Compiler:
             self.moves.append(Exchange(away, dest if away else None, landing, source if here else None))
             if here is not None and landing is not None and len(adds) == 1:
                 one, out = adds[0]
-                self.moves.append(
-                    Combine(one.part(here.start, here.stop), landing, out.part(here.start, here.stop))
-                )
+                self.moves.append(Combine(one.part(here.start, here.stop), landing, out.part(here.start, here.stop)))
         if len(adds) > 1:
             start = 0
             for one, out in adds:

@@ -10,15 +10,15 @@ MPI_Win_sync, a full fence of the processor, on both sides of what synchronises 
 
 A flag is one byte, which cannot be torn, written by one rank and read by one. In round k of ceil(lg N), rank i sets the
 flag of rank i + 2^k and waits for its own (Hensgen, Finkel and Manber 1988), with a fence after each, so that what a
-rank has heard of it passes on. It writes the number of the barrier modulo 256; even and odd barriers have flags of their
-own, since a rank can be one barrier ahead of another, but not two.
+rank has heard of it passes on. It writes the number of the barrier modulo 256; even and odd barriers have flags of
+their own, since a rank can be one barrier ahead of another, but not two.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from typing import Any
 
 from mpi4py import MPI
@@ -41,17 +41,21 @@ class Gate:
         each = max(1, 2 * nrounds) * LINE
         self.win = MPI.Win.Allocate_shared(each * nranks if rank == 0 else 0, 1, comm=comm)
         self.win.Lock_all(MPI.MODE_NOCHECK)
-        memory = memoryview(self.win.Shared_query(0)[0]).cast("B")
+        part: Any = self.win.Shared_query(0)[0]
+        memory = memoryview(part).cast("B")
         flags = [memory[each * other : each * (other + 1)] for other in range(nranks)]
         flags[rank][:] = bytes(each)
-        self.number = 0
-        self.rounds: Sequence[Sequence[tuple[memoryview, memoryview]]] = [
+        rounds = [
             [
                 (flags[(rank + 2**k) % nranks][at : at + 1], flags[rank][at : at + 1])
                 for k, at in enumerate(range(parity * nrounds * LINE, (parity + 1) * nrounds * LINE, LINE))
             ]
             for parity in (0, 1)
         ]
+        #: The number of each barrier to come and, for each of its rounds, the flag to set and that to wait for.
+        self.turns: Iterator[tuple[int, list[tuple[memoryview, memoryview]]]] = cycle(
+            [(number & 255, rounds[number & 1]) for number in range(1, 257)]
+        )
         cores = frozenset().union(*comm.allgather(frozenset(os.sched_getaffinity(0))))
         self.looks = LOOKS if nranks <= len(cores) else 0
         self.win.Sync()
@@ -59,19 +63,24 @@ class Gate:
         self.win.Sync()
 
     def passing(self, syncs: Sequence[Callable[[], object]]) -> Callable[[], None]:
-        """Return the barrier as a call; ``syncs`` are the Win_sync of the windows that are written and read around it."""
-        return partial(self._meet, tuple(syncs) or (self.win.Sync,))
+        """Return the barrier as a call; ``syncs`` are the Win_sync of the windows written and read around it."""
+        first, *others = syncs or (self.win.Sync,)
+        wait = self._wait
 
-    def _meet(self, syncs: tuple[Callable[[], object], ...]) -> None:
-        for sync in syncs:
-            sync()
-        self.number = number = (self.number + 1) & 255
-        for theirs, own in self.rounds[number & 1]:
-            theirs[0] = number
-            if own[0] != number:
-                self._wait(own, number)
-            for sync in syncs:
+        def meet() -> None:
+            for sync in others:
                 sync()
+            first()
+            number, rounds = next(self.turns)
+            for theirs, own in rounds:
+                theirs[0] = number
+                if own[0] != number:
+                    wait(own, number)
+                first()
+            for sync in others:
+                sync()
+
+        return meet
 
     def _wait(self, own: memoryview, number: int) -> None:
         for _ in range(self.looks):
@@ -85,7 +94,7 @@ class Gate:
             leave()
 
     def close(self) -> None:
-        """Give the memory back; whoever calls what is closed is told so."""
-        self.rounds = ()
+        """Give the memory back; whoever calls what is closed ends with StopIteration, not in memory that is gone."""
+        self.turns = iter(())
         self.win.Unlock_all()
         self.win.Free()

@@ -108,7 +108,7 @@ def in_pieces(moves: Sequence[Move], cache: int) -> list[Move]:
         cuts = [length * part // parts for part in range(parts + 1)]
         for start, stop in pairwise(cuts):
             for move in run:
-                found.append(move._make(piece.part(start, stop) for piece in move))
+                found.append(type(move)(*(piece.part(start, stop) for piece in move)))
         run.clear()
         operands.clear()
 

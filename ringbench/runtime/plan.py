@@ -51,13 +51,12 @@ def plan(
     a reduce_scatter's result at the start, and a reduce leaves nothing of use but at ``root``. Out of place ``sendbuf``
     never changes.
 
-    ``algorithm`` is a registered name, ``mpi`` for the library's own call, or ``auto`` for what
-    ``choose(collective, ranks, bytes)`` names. Messages longer than ``segment`` bytes are cut (0: not cut).
-    ``chunks`` are those of a pipeline (None: by the size). ``groups`` says which ranks share a node (None: what
-    MPI_Comm_split_type finds), ``outer`` which allreduce runs between nodes, ``inner`` what runs inside them (None:
-    ``shared_memory`` where all buffers come from ``empty_shared``, else ``ring``). Planning is collective: every rank must
-    call it, and what is wrong on any rank is raised on all of them as the same ValueError, which names the ranks and
-    the values.
+    ``algorithm`` is a registered name, ``mpi`` for the library's own call, or ``auto`` for what ``choose(collective,
+    ranks, bytes)`` names. Messages longer than ``segment`` bytes are cut (0: not cut). ``chunks`` are those of a
+    pipeline (None: by the size). ``groups`` says which ranks share a node (None: what MPI_Comm_split_type finds),
+    ``outer`` which allreduce runs between nodes, ``inner`` what runs inside them (None: ``shared_memory`` where all
+    buffers come from ``empty_shared``, else ``ring``). Planning is collective: every rank must call it, and what is
+    wrong on any rank is raised on all of them as the same ValueError, which names the ranks and the values.
     """
     if comm.Is_inter():
         raise ValueError("comm is an intercommunicator: its two groups are no ring; merge them first")

@@ -34,9 +34,7 @@ def _lies(array: Array) -> bool:
     return not array.nbytes or place_of(array) is not None
 
 
-def reach(
-    comm: Any, algorithm: Algorithm, program: Program, arrays: Mapping[str, Array], count: int
-) -> Reach:
+def reach(comm: Any, algorithm: Algorithm, program: Program, arrays: Mapping[str, Array], count: int) -> Reach:
     """Find, or make, what an algorithm shares, and a barrier for each of its meets. Collective.
 
     Raises the same ValueError on all ranks where ranks that must meet are not on one node, and where a buffer that must
@@ -80,9 +78,7 @@ def reach(
             theirs[name, other] = found
     agree(comm, lost)
     syncs = [sync_of(place) for place in {place.window: place for place in places.values() if place}.values()]
-    other_windows = {
-        place.window: place for name, other in touched if (place := everyone[other].get(name)) is not None
-    }
+    other_windows = {place.window: place for name, other in touched if (place := everyone[other].get(name)) is not None}
     known = {place.window for place in places.values() if place}
     syncs += [sync_of(place) for window, place in other_windows.items() if window not in known]
     # Made now, by all at the same time, not when each first comes there.

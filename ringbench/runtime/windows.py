@@ -39,7 +39,8 @@ def empty_shared(comm: Any, count: int, dtype: object = "float32") -> Array:
     ``count`` elements, which may differ over the ranks, of a type as NumPy or ringbench name it; what is in them is
     undefined. The memory is that of one MPI window for each node of ``comm``, freed some time after all its ranks have
     dropped their arrays (see this module). Collective. Raises the same ValueError on all ranks where no two of several
-    ranks share a node, and, before anything is allocated, where a node's file system for shared memory has not the room.
+    ranks share a node, and, before anything is allocated, where a node's file system for shared memory has not the
+    room.
     """
     error: str | None = None
     nbytes = 0
@@ -102,6 +103,11 @@ def shared_window(comm: Any, nbytes: int) -> tuple[Any, int]:
     return win, win.Shared_query(0)[0].address
 
 
+def _bytes_at(address: int, nbytes: int) -> Array:
+    memory: Any = MPI.memory.fromaddress(address, nbytes)
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
 class Node:
     """Know which ranks of a communicator share memory, and keep what this rank has in common with them."""
 
@@ -158,7 +164,9 @@ class Node:
         if self.comm.Get_rank() == 0 and folder is not None:
             free = room_in(folder)
             if free is not None and nbytes > free:
-                error = f"{folder} has room for {free / 2**20:.1f} MiB, but a window of {nbytes / 2**20:.1f} MiB is needed"
+                error = (
+                    f"{folder} has room for {free / 2**20:.1f} MiB, but a window of {nbytes / 2**20:.1f} MiB is needed"
+                )
         found: str | None = self.comm.bcast(error)
         return found
 
@@ -172,7 +180,7 @@ class Node:
             win, base = shared_window(self.comm, total)
         except MPI.Exception as problem:
             return np.empty(0, np.uint8), f"a window of {total / 2**20:.1f} MiB cannot be had: {problem}"
-        memory = np.frombuffer(MPI.memory.fromaddress(base, total), dtype=np.uint8)
+        memory: Array = _bytes_at(base, total)
         window = Window(win, self.comm.bcast(uuid.uuid4().hex), memory)
         start = -base % PAGE + sum(sizes[:rank])
         vector = memory[start : start + sizes[rank]]
@@ -247,7 +255,7 @@ def place_of(array: Array) -> Place | None:
     address = array.ctypes.data
     for window in _WINDOWS.values():
         start = address - window.start
-        if window.memory is not None and 0 <= start and start + array.nbytes <= window.nbytes:
+        if window.memory is not None and start >= 0 and start + array.nbytes <= window.nbytes:
             return Place(window=window.name, start=start, nbytes=array.nbytes)
     return None
 

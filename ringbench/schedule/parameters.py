@@ -1,4 +1,4 @@
-"""What a generator may be told beyond (rank, nranks): the root, the nodes, the chunks, what runs between and in nodes."""
+"""What a generator may be told beyond (rank, nranks): root, nodes, chunks, what runs between nodes and inside them."""
 
 from __future__ import annotations
 

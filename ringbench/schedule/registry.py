@@ -25,9 +25,10 @@ class Algorithm:
     bytes sent by the busiest rank in units of the whole vector; ``formulas`` holds their text. Where they are not
     ``exact`` no schedule exceeds them. ``critical(nranks)`` is what is moved and what is reduced on the critical path,
     in units of the whole vector; None where there is no closed form. ``identical_bits`` claims that all ranks end with
-    the same bits. ``segmentable`` says that messages may be cut without a deadlock. ``shared`` is the place that the ranks
-    of a node must share: ``work``, so that the caller's vectors lie in shared memory, or ``temp``. ``arguments`` are those of the
-    generator beyond (rank, nranks); ``remark(nranks)`` is what a reader of a row must be told of what they led to.
+    the same bits. ``segmentable`` says that messages may be cut without a deadlock. ``shared`` is the place that the
+    ranks of a node must share: ``work``, so that the caller's vectors lie in shared memory, or ``temp``. ``arguments``
+    are those of the generator beyond (rank, nranks); ``remark(nranks)`` is what a reader of a row must be told of what
+    they led to.
     """
 
     collective: str
@@ -192,10 +193,10 @@ def register(
 ) -> Callable[[Callable[..., Operations]], Callable[..., Operations]]:
     """Register the decorated generator ``f(rank, nranks, **arguments)`` as an algorithm of ``collective``.
 
-    The callables take ``nranks`` and, by name, those of the ``arguments`` that they depend on. ``formulas`` are
-    rounds and bytes as one writes them, for the docs. ``critical`` returns what is moved and what is reduced on the
-    critical path, where that has a closed form. ``shared`` takes no ``nranks``. Raises ValueError for an unknown collective or argument, and for
-    a name that is taken.
+    The callables take ``nranks`` and, by name, those of the ``arguments`` that they depend on. ``formulas`` are rounds
+    and bytes as one writes them, for the docs. ``critical`` returns what is moved and what is reduced on the critical
+    path, where that has a closed form. ``shared`` takes no ``nranks``. Raises ValueError for an unknown collective or
+    argument, and for a name that is taken.
     """
     if collective_named(collective).rooted and "root" not in arguments:
         raise ValueError(f"algorithm {name!r}: {collective} needs the argument 'root'")

@@ -46,9 +46,9 @@ def _brings(algorithm: Algorithm, rank: int, block: int) -> bool:
 class Trace(Observer):
     """Play a schedule and write down its moves, each in its round: the depth in the order of dependence.
 
-    ``start`` and ``memory`` hold for each rank what is in its blocks before and after, ``meets`` who met in which round.
-    ``shares`` says that ranks reach into each other's memory, which counts no rounds but those of its meets. Raises ValueError for fewer than
-    1 or more than ``limit`` ranks, for messages that do not fit, and for a schedule that cannot end.
+    ``start`` and ``memory`` hold for each rank what is in its blocks before and after, ``meets`` who met in which
+    round; ``shares`` says that ranks reach into each other's memory. Raises ValueError for fewer than 1 or more than
+    ``limit`` ranks, for messages that do not fit, and for a schedule that cannot end.
     """
 
     def __init__(self, algorithm: Algorithm, nranks: int, limit: int, what: str = "") -> None:

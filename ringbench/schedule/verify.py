@@ -281,7 +281,8 @@ def _check_segments(prover: _Prover, programs: Sequence[Program]) -> None:
     """Refuse a schedule that would deadlock once its messages are cut into many segments.
 
     Segments of two steps joined by a message advance together, and so do those of all steps joined to them; a meet
-    joins those of all its ranks. If the steps joined in this way are taken as one, the order within each rank must still be free of circles.
+    joins those of all its ranks. If the steps joined in this way are taken as one, the order within each rank must
+    still be free of circles.
     """
     rounds = [sum(not isinstance(operation, Local) for operation in program) for program in programs]
     first = [sum(rounds[:rank]) for rank in range(len(programs))]
