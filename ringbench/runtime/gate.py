@@ -94,7 +94,7 @@ class Gate:
             leave()
 
     def close(self) -> None:
-        """Give the memory back; whoever calls what is closed ends with StopIteration, not in memory that is gone."""
+        """Give the memory back; whoever calls what is closed gets an exception, and does not reach what is gone."""
         self.turns = iter(())
         self.win.Unlock_all()
         self.win.Free()

@@ -104,7 +104,7 @@ def in_pieces(moves: Sequence[Move], cache: int) -> list[Move]:
 
     def end_run() -> None:
         length = next(iter(operands)).length if operands else 0
-        parts = -(-length * len(operands) // cache) if len(run) > 1 else 1
+        parts = min(length, -(-length * len(operands) // cache)) if len(run) > 1 else 1
         cuts = [length * part // parts for part in range(parts + 1)]
         for start, stop in pairwise(cuts):
             for move in run:

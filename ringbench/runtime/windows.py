@@ -179,7 +179,8 @@ class Node:
         try:
             win, base = shared_window(self.comm, total)
         except MPI.Exception as problem:
-            return np.empty(0, np.uint8), f"a window of {total / 2**20:.1f} MiB cannot be had: {problem}"
+            why = str(problem).splitlines()[-1]
+            return np.empty(0, np.uint8), f"a window of {total / 2**20:.1f} MiB cannot be had: {why}"
         memory: Array = _bytes_at(base, total)
         window = Window(win, self.comm.bcast(uuid.uuid4().hex), memory)
         start = -base % PAGE + sum(sizes[:rank])

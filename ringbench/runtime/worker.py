@@ -159,6 +159,8 @@ class _Group:
     def _buffers(self, memory: str) -> _Buffers:
         found = _Buffers(memory)
         try:
+            if memory == "shared" and self.backend.device != "cpu":
+                raise ValueError(f"device {self.backend.device!r}: only the memory of the cpu is shared by a node")
             found.probes = [self._probe(memory) for _ in range(self.settings.buffers)]
         except ValueError as error:  # no room in shared memory, or none that is shared: the same on all ranks
             found.probes, found.reason = [], str(error)

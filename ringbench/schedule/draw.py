@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from ringbench.schedule.picture import BOLD, Picture
 from ringbench.schedule.registry import Algorithm
-from ringbench.schedule.trace import Content, Named, Trace, runs
+from ringbench.schedule.trace import Content, Move, Named, Trace, runs
 
 #: More ranks than these make a table or a picture that nobody can read.
 MAX_TEXT, MAX_SVG = 64, 32
@@ -67,6 +67,24 @@ def draw_text(algorithm: Algorithm, nranks: int) -> str:
     return "\n".join([*lines, "", *_text_legend(trace, "\n".join(lines))]) + "\n"
 
 
+def _waves(moves: Sequence[Move]) -> list[list[Move]]:
+    """Part the moves of a round so that no rank gives twice, gets twice, or gives what it gets at the same time.
+
+    Messages are one wave. What passes through shared memory between two meets may be more.
+    """
+    waves: list[list[Move]] = []
+    gives, gets = dict[int | None, int](), dict[int, int]()
+    written = dict[tuple[int | None, Named], int]()
+    for move in moves:
+        before = [written.get((move.peer, named), 0) for named in move.sources]
+        at = max(gives.get(move.peer, 0), gets.get(move.rank, 0), *before, 0)
+        gives[move.peer] = gets[move.rank] = at + 1
+        written |= {(move.rank, named): at + 1 for named in move.targets}
+        waves += [[]] if at == len(waves) else []
+        waves[at].append(move)
+    return waves
+
+
 def _wrap(line: str) -> list[str]:
     return textwrap.wrap(line, WRAP, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
@@ -84,9 +102,9 @@ def _text_legend(trace: Trace, shown: str) -> list[str]:
     )
     shared = (
         ("meet ", "meet 0-2", "goes on when ranks 0 to 2 have all come here"),
-        (" -> ", "A -> 1", "block A goes to rank 1: it is in memory that both can reach"),
-        (" <- ", "A <- 1", "A of rank 1 is copied over what was in A"),
-        (" <+ ", "A <+ 1", "A of rank 1 is added to what was in A"),
+        (" -> ", "A -> 1", "block A goes to rank 1, which reads it, or has it written, in shared memory"),
+        (" <- ", "A <- 1", "takes A from the memory of rank 1, which overwrites what was in A"),
+        (" <+ ", "A <+ 1", "takes A from the memory of rank 1 and adds it to what was in A"),
     )
     explained = (
         *(shared if trace.shares else moved),
@@ -128,9 +146,14 @@ def draw_svg(algorithm: Algorithm, nranks: int) -> str:
         moves = [move for move in trace.moves if (move.round, move.peer is None) == (depth, alone)]
         if moves and alone:
             picture.alone(moves)
-        elif moves:
-            picture.messages(depth, moves)
         changed = [m for m in trace.moves if (m.done, m.peer is None) == (depth, alone) and m.sign != "/"]
+        *waves, last = _waves(moves) if moves and not alone else [[]]
+        for wave in waves:
+            picture.messages(depth, wave)
+            picture.state([move for move in wave if move in changed])
+            changed = [move for move in changed if move not in wave]
+        if last:
+            picture.messages(depth, last)
         if changed:
             picture.state(changed)
             states.append(picture.y)
