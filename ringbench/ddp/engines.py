@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ringbench.ddp.hooks import Stage
 from ringbench.runtime.execute import Plan
-from ringbench.runtime.plan import agree
+from ringbench.runtime.agree import agree
 from ringbench.runtime.world import thread_level
 
 
