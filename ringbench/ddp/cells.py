@@ -145,8 +145,9 @@ LEVERS = {
 def levers(found: Sequence[dict[str, Any]], settings: DdpSettings) -> list[dict[str, Any]]:
     """Return measured cells side by side for each rank count and engine: no lever, each by itself, and all of them.
 
-    No lever is the first that the settings name of everything. By itself a lever is at its best; all of them are where
-    most samples per second are. ``gain`` is over no lever, and ``predicted_...`` is what the timeline says of it.
+    No lever is the first that the settings name of everything. Turned by itself a lever is at its best, also where that
+    is worse than not turned; all of them are where most samples per second are. ``gain`` is over no lever, and
+    ``predicted_...`` is what the timeline says of it.
     """
     values = {"bucket_nbytes": settings.bucket_sizes, "accumulate": settings.accumulate}
     values |= {"algorithm": settings.algorithms, "compress": settings.compress}  # type: ignore[dict-item]
@@ -161,8 +162,8 @@ def levers(found: Sequence[dict[str, Any]], settings: DdpSettings) -> list[dict[
             continue
         chosen = {"none": none[0]}
         for lever, name in LEVERS.items():
-            turned = [one for one in alike if all(one[other] == fixed[other] for other in fixed if other != name)]
-            if len(turned) > 1:
+            turned = [one for one in alike if {other for other in fixed if one[other] != fixed[other]} == {name}]
+            if turned:
                 chosen[lever] = max(turned, key=_samples)
         if len(chosen) > 2:
             chosen["all"] = max(alike, key=_samples)
