@@ -22,9 +22,9 @@ from ringbench.readers import number as _number
 from ringbench.readers import positive as _positive
 from ringbench.readers import seconds as _seconds
 from ringbench.readers import straggler_text
-from ringbench.records.settings import ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
+from ringbench.records.settings import MEMORIES, ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
-from ringbench.schedule.parameters import parse_groups
+from ringbench.schedule.parameters import INNERS, parse_groups
 
 STYLES = ("osu", "nccl", "imb")
 
@@ -92,6 +92,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     add("--buffers", type=_checked(_count), metavar="K", help="sets of buffers in turns (default 1): cold data")
     late = "have a rank come late: rank=1,delay=5ms or rank=rotate,delay=10%%,jitter=1ms; who waits for it?"
     add("--straggler", type=_checked(straggler_text), metavar="WHO", help=late)
+    memory = "of the buffers: each rank's own (private, default), or common to the ranks of a node (shared)"
+    add("--memory", choices=MEMORIES, help=memory)
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")
@@ -114,6 +116,8 @@ def _add_arguments(add: Callable[..., object], *, drawn: bool = False) -> None:
     add("--chunks", type=_checked(_count), metavar="C", help=f"pieces of a pipelined schedule (default {chunks})")
     add("--groups", type=_checked(_groups), metavar="0,1/2,3", help=f"ranks of each node (default {nodes})")
     add("--outer", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
+    inside = "ring" if drawn else "by memory"
+    add("--inner", choices=INNERS, help=f"what hierarchical ones do inside nodes (default {inside})")
 
 
 def _add_simulate(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +132,7 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     add("--root", type=_checked(_count), metavar="RANK", help="of bcast and reduce (default 0)")
     add("--chunks", type=_checked(_positive), metavar="C", help="pieces of a pipelined schedule (default 4)")
     add("--between", metavar="NAME", help="the allreduce between nodes in hierarchical ones (default ring)")
+    add("--inside", choices=INNERS, help="what hierarchical ones do inside nodes (default ring)")
     add("--trace", type=Path, metavar="FILE", help="write who does what when, for chrome://tracing")
     group = parser.add_argument_group("the network", "TIME is as in 2us, COST as in 50GB/s")
     add = group.add_argument

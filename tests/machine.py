@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from ringbench.runtime.compile import compile_program
-from ringbench.runtime.moves import MESSAGE_LIMIT, Combine, Copy, Exchange, Piece, Program
+from ringbench.runtime.moves import MESSAGE_LIMIT, Combine, Copy, Divide, Exchange, Gather, Piece, Program
 from ringbench.schedule.registry import Algorithm
 
 MOST_RANKS = 24
@@ -33,15 +33,19 @@ class Machine:
             assert not set(memory) & set(program.scratch)
             memory.update({name: [None] * count for name, count in program.scratch.items()})
 
+    def memory(self, rank: int, piece: Piece) -> list[Any]:
+        assert piece.rank != rank, f"rank {rank} has itself as its peer"
+        return self.memories[rank if piece.rank is None else piece.rank][piece.buffer]
+
     def read(self, rank: int, piece: Piece) -> list[Any]:
-        memory = self.memories[rank][piece.buffer]
+        memory = self.memory(rank, piece)
         assert 0 <= piece.start < piece.stop <= len(memory), f"rank {rank}: {piece} outside of {len(memory)}"
         values = memory[piece.start : piece.stop]
         assert None not in values, f"rank {rank} reads {piece}, not all of which was written"
         return values
 
     def write(self, rank: int, piece: Piece, values: list[Any]) -> None:
-        memory = self.memories[rank][piece.buffer]
+        memory = self.memory(rank, piece)
         assert piece.buffer != "input", f"rank {rank} writes its input"
         assert 0 <= piece.start < piece.stop <= len(memory), f"rank {rank}: {piece} outside of {len(memory)}"
         assert piece.length == len(values), f"rank {rank}: {len(values)} elements into {piece}"
@@ -60,12 +64,16 @@ class Machine:
                 self.check(rank, move)
                 self.open[rank] = [move.dest is not None, move.source is not None]
                 return
+            if isinstance(move, Gather):
+                assert rank in move.ranks
+                return
             if isinstance(move, Combine):
                 one, other = self.read(rank, move.one), self.read(rank, move.other)
                 self.write(rank, move.out, [a + b for a, b in zip(one, other, strict=True)])
             elif isinstance(move, Copy):
                 self.write(rank, move.dest, self.read(rank, move.source))
             else:
+                assert isinstance(move, Divide)
                 self.write(rank, move.piece, [Fraction(value) / self.nranks for value in self.read(rank, move.piece)])
             self.position[rank] += 1
         self.position[rank] = -1
@@ -86,7 +94,7 @@ class Machine:
         while moved:
             moved = False
             for rank in range(self.nranks):
-                moved |= self.pass_on(rank)
+                moved |= self.pass_on(rank) or self.meet(rank)
             for rank in range(self.nranks):
                 if self.exchange(rank) and not any(self.open[rank]):
                     self.position[rank] += 1
@@ -94,6 +102,20 @@ class Machine:
                     moved = True
         assert self.position == [-1] * self.nranks, "deadlock"
         assert self.sent == [program.sent for program in self.programs]
+
+    def meet(self, rank: int) -> bool:
+        """Let all that a rank waits for go on, where they have all come."""
+        move = self.programs[rank].moves[self.position[rank]] if self.position[rank] >= 0 else None
+        if not isinstance(move, Gather):
+            return False
+        for other in move.ranks:
+            if self.position[other] < 0 or self.programs[other].moves[self.position[other]] != move:
+                return False
+        for other in move.ranks:
+            self.position[other] += 1
+        for other in move.ranks:
+            self.advance(other)
+        return True
 
     def pass_on(self, rank: int) -> bool:
         move = self.exchange(rank)
@@ -137,6 +159,7 @@ def run_programs(
     in_place: bool,
     average: bool = False,
     segment: int = MESSAGE_LIMIT,
+    cache: int | None = None,
 ) -> tuple[list[list[Any]], list[Program]]:
     """Compile and run; return what lies where the caller looks for the result, and check that inputs are unchanged.
 
@@ -145,7 +168,9 @@ def run_programs(
     programs, memories, results = [], [], []
     for rank in range(nranks):
         programs.append(
-            compile_program(algorithm, rank, nranks, count, in_place=in_place, average=average, segment=segment)
+            compile_program(
+                algorithm, rank, nranks, count, in_place=in_place, average=average, segment=segment, cache=cache
+            )
         )
         mine, yours = brings(algorithm, rank, nranks, count), gets(algorithm, rank, nranks, count)
         if in_place:
@@ -156,6 +181,10 @@ def run_programs(
             result = [None] * (yours.stop - (yours.start or 0))
             memories.append({"input": BROUGHT[rank][:count][mine], "result": result})
         results.append(result)
+    if algorithm.shared == "temp":  # of the plan, and everybody's, whether a rank uses its own or not
+        most = max(program.scratch.get("temp", 0) for program in programs)
+        for program in programs:
+            program.scratch.update({"temp": most} if most else {})
     Machine(programs, memories).run()
     if not in_place:
         for rank, memory in enumerate(memories):

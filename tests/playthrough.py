@@ -16,7 +16,8 @@ from ringbench.schedule.blocks import block_offsets
 from ringbench.schedule.registry import Algorithm
 from ringbench.schedule.rendezvous import Observer, Program, play
 from ringbench.schedule.semantics import collective_named
-from ringbench.schedule.step import Local, Spans, Step, block_numbers
+from ringbench.schedule.step import Local, Meet, Spans, Step, block_numbers
+from ringbench.schedule.step import spans as all_spans
 
 Memory = dict[str, list[Any]]
 Element = tuple[str, int]
@@ -50,6 +51,16 @@ class Layout:
             offsets = self.temp_offsets if place == "temp" else self.offsets
             named.extend((place, index) for index in range(offsets[block], offsets[block + 1]))
         return named
+
+    def owners(self, spans: Spans, rank: int) -> list[int]:
+        """Return whose memory each element is in."""
+        found: list[int] = []
+        for span in all_spans(spans):
+            owner = rank if span.rank is None else span.rank
+            if span.rank is not None and (span.place != self.algorithm.shared or owner == rank):
+                raise WrongError(f"rank {rank} reaches into {span}")
+            found += [owner] * len(self.elements(span))
+        return found
 
     def memory(self, rank: int, value: Callable[[int, int], Any]) -> Memory:
         start: list[Any] = [None] * self.count
@@ -96,7 +107,7 @@ class _Elements(Observer):
 
     def local(self, rank: int, round: int, action: Local) -> None:
         if action.action != "scale":
-            _local(self.layout, self.memories[rank], action, 1)
+            _local(self.layout, self.memories, rank, action, 1)
 
 
 def play_elements(algorithm: Algorithm, nranks: int, count: int) -> tuple[list[Memory], Layout]:
@@ -108,10 +119,11 @@ def play_elements(algorithm: Algorithm, nranks: int, count: int) -> tuple[list[M
     return memories, layout
 
 
-def _local(layout: Layout, memory: Memory, action: Local, divisor: int) -> None:
+def _local(layout: Layout, memories: Sequence[Memory], rank: int, action: Local, divisor: int) -> None:
     targets = layout.elements(action.dest)
     if any(place == "original" for place, _ in targets):
         raise WrongError("the input is changed")
+    memory = memories[rank]
     if action.action == "scale":
         for place, i in targets:
             memory[place][i] = _known(memory[place][i]) / divisor if divisor != 1 else _known(memory[place][i])
@@ -119,8 +131,11 @@ def _local(layout: Layout, memory: Memory, action: Local, divisor: int) -> None:
     sources = layout.elements(action.source)
     if len(sources) != len(targets):
         raise WrongError("a local action changes its length")
-    for (place, i), (source_place, j) in zip(targets, sources, strict=True):  # one after the other, as a loop would
-        value = _known(memory[source_place][j])
+    givers, holders = layout.owners(action.source, rank), layout.owners(action.dest, rank)
+    moves = zip(targets, holders, sources, givers, strict=True)
+    for (place, i), holder, (source_place, j), giver in moves:  # one after the other, as a loop would
+        value = _known(memories[giver][source_place][j])
+        memory = memories[holder]
         memory[place][i] = _known(memory[place][i]) + value if action.action == "combine" else value
 
 
@@ -133,8 +148,17 @@ def _known(value: Any) -> Any:
 class _Rank:
     """Walk through one rank's program, segment by segment."""
 
-    def __init__(self, layout: Layout, memory: Memory, program: Program, segment: int | None, divisor: int) -> None:
-        self.layout, self.memory, self.divisor = layout, memory, divisor
+    def __init__(
+        self,
+        layout: Layout,
+        memories: Sequence[Memory],
+        rank: int,
+        program: Program,
+        segment: int | None,
+        divisor: int,
+    ) -> None:
+        self.layout, self.memories, self.rank, self.divisor = layout, memories, rank, divisor
+        self.memory, self.meeting = memories[rank], tuple[int, ...]()
         self.rest = list(program)
         self.segment = segment or max(1, layout.count + layout.temp_offsets[-1])
         self.pieces: list[tuple[list[Element] | None, list[Element] | None]] = []
@@ -163,8 +187,11 @@ class _Rank:
                 return
             operation = self.rest.pop(0)
             if isinstance(operation, Local):
-                _local(self.layout, self.memory, operation, self.divisor)
+                _local(self.layout, self.memories, self.rank, operation, self.divisor)
                 continue
+            if isinstance(operation, Meet):
+                self.meeting = tuple(operation.ranks)
+                return
             self.step = operation
             sends, receives = self.cut(operation.dest, operation.send), self.cut(operation.source, operation.recv)
             length = max(len(sends), len(receives))
@@ -207,7 +234,7 @@ def execute(
 ) -> list[Memory]:
     """Run all programs under synchronous sends; raise WrongError for a deadlock and for what MPI forbids."""
     memories = [layout.memory(rank, value) for rank in range(len(programs))]
-    ranks = [_Rank(layout, memories[r], program, segment, divisor) for r, program in enumerate(programs)]
+    ranks = [_Rank(layout, memories, r, program, segment, divisor) for r, program in enumerate(programs)]
     moved = True
     while moved:
         moved = False
@@ -223,11 +250,18 @@ def execute(
                     other.arrived = [_known(rank.memory[place][i]) for place, i in rank.sending]
                     rank.sending = other.receiving = None
                     moved = True
+        for members in {rank.meeting for rank in ranks if rank.meeting}:
+            if all(ranks[member].meeting == members for member in members):
+                for member in members:
+                    ranks[member].meeting = ()
+                for member in members:
+                    ranks[member].advance()
+                moved = True
         for rank in ranks:
             while rank.step is not None and rank.sending is None and rank.receiving is None:
                 rank.land()
                 moved = True
-    if any(rank.step is not None for rank in ranks):
+    if any(rank.step is not None or rank.meeting for rank in ranks):
         raise WrongError("deadlock")
     return memories
 

@@ -48,7 +48,9 @@ def test_what_each_rank_sends_and_reduces() -> None:
 
 
 def test_one_rank_costs_nothing() -> None:
-    assert counted("ring", 1, 7) == Cost(rounds=0, critical_sent=0, critical_reduced=0, sent=(0,), reduced=(0,))
+    assert counted("ring", 1, 7) == Cost(
+        rounds=0, critical_sent=0, critical_reduced=0, sent=(0,), reduced=(0,), read=(0,), written=(0,)
+    )
 
 
 def test_sizes_above_the_limits_of_c_integers_are_counted_without_allocating() -> None:
@@ -78,7 +80,7 @@ def test_both_halves_of_a_sendrecv_are_one_round() -> None:
         return [Step(dest=1 - rank, send=work(0), source=1 - rank, recv=work(0), combine=True)]
 
     assert cost(made(swap(0), swap(1)), 2, 6) == Cost(
-        rounds=1, critical_sent=6, critical_reduced=6, sent=(6, 6), reduced=(6, 6)
+        rounds=1, critical_sent=6, critical_reduced=6, sent=(6, 6), reduced=(6, 6), read=(0, 0), written=(0, 0)
     )
 
 
@@ -156,7 +158,10 @@ def test_spans_around_the_end_of_work_and_of_temp_are_counted_whole() -> None:
     assert cost(both, 2, 7).reduced == (0, moved)
 
 
-@pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+OF_MESSAGES = [algorithm for algorithm in algorithms() if algorithm.shared is None]
+
+
+@pytest.mark.parametrize("algorithm", OF_MESSAGES, ids=lambda a: f"{a.collective}-{a.name}")
 @pytest.mark.parametrize("nranks", [2, 3, 4, 6, 8, 13])
 def test_the_critical_path_has_all_rounds_and_bytes(algorithm: Algorithm, nranks: int) -> None:
     """One path has them all, but in schedules with several of unlike kind."""
@@ -172,6 +177,17 @@ def test_the_critical_path_has_all_rounds_and_bytes(algorithm: Algorithm, nranks
         assert path.reduced == Fraction(counted.critical_reduced, 2 * nblocks)
 
 
+def test_what_passes_through_shared_memory_is_counted_apart_from_messages() -> None:
+    counters = cost(algorithm_named("allreduce", "shared_memory"), 4, 8)
+    assert (counters.sent, counters.read, counters.written) == ((0,) * 4, (6,) * 4, (6,) * 4)
+    assert (counters.rounds, counters.critical_sent, counters.critical_reduced) == (4, 12, 6)
+    copied = cost(algorithm_named("bcast", "shared_copy").given(root=1, chunks=2), 3, 8)
+    assert (copied.sent, copied.read, copied.written) == ((0,) * 3, (8, 0, 8), (0,) * 3)
+    assert copied.rounds == 3 * 2
+    with pytest.raises(ValueError, match="its ranks share memory"):
+        critical_path(algorithm_named("allreduce", "shared_memory"), 4)
+
+
 def test_the_messages_of_a_path() -> None:
     halves = critical_path(algorithm_named("allreduce", "rabenseifner"), 8)
     assert halves.messages == ((Fraction(1, 8), 2), (Fraction(1, 4), 2), (Fraction(1, 2), 2))
@@ -182,7 +198,7 @@ def test_the_messages_of_a_path() -> None:
     assert critical_path(algorithm_named("allreduce", "ring"), 1) == Path(messages=(), reduced=Fraction(0))
 
 
-@pytest.mark.parametrize("algorithm", algorithms("allreduce"), ids=lambda a: a.name)
+@pytest.mark.parametrize("algorithm", [a for a in OF_MESSAGES if a.collective == "allreduce"], ids=lambda a: a.name)
 @pytest.mark.parametrize("nranks", [8, 11])
 def test_what_is_not_played_is_what_would_be_played(
     algorithm: Algorithm, nranks: int, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ import ringbench.collectives  # noqa: F401  (registers the algorithms)
 from ringbench.schedule.draw import COLUMNS, draw_svg, draw_text
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 from ringbench.schedule.semantics import collective_named
-from ringbench.schedule.step import Local, Operations, Step, combine, copy, scale, temp, work
+from ringbench.schedule.step import Local, Operations, Step, combine, copy, scale, spans, temp, work
 from ringbench.schedule.trace import Trace, letter, runs
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -336,13 +336,26 @@ def test_what_is_held_at_the_end_is_what_the_collective_promises(algorithm: Algo
 
 
 def messages(algorithm: Algorithm, nranks: int) -> Counter[tuple[str, int, int]]:
-    """Return sender and receiver of each message, read from the receivers' programs alone."""
-    return Counter(
-        ("add" if step.combine else "overwrite", step.source, rank)
-        for rank in range(nranks)
-        for step in algorithm.operations(rank, nranks)
-        if isinstance(step, Step) and step.source is not None
-    )
+    """Return sender and receiver of each message, read from the receivers' programs alone.
+
+    What passes through shared memory goes from the rank that has it to the rank whose memory changes.
+    """
+    found: Counter[tuple[str, int, int]] = Counter()
+    for rank in range(nranks):
+        for step in algorithm.operations(rank, nranks):
+            if isinstance(step, Step) and step.source is not None:
+                found["add" if step.combine else "overwrite", step.source, rank] += 1
+            elif isinstance(step, Local) and not alone(step):
+                giver, holder = (
+                    next(rank if span.rank is None else span.rank for span in spans(side))
+                    for side in (step.source, step.dest)
+                )
+                found["add" if step.action == "combine" else "overwrite", giver, holder] += 1
+    return found
+
+
+def alone(action: Local) -> bool:
+    return all(span.rank is None for span in (*spans(action.source), *spans(action.dest)))
 
 
 @ALL
@@ -373,14 +386,16 @@ def test_picture_of_every_algorithm(algorithm: Algorithm, nranks: int) -> None:
         assert (len(discs), len(dashes), label[0] == "+") == ((1, 0, True) if kind == "add" else (0, 1, False))
     assert arrows == messages(algorithm, nranks)
 
-    alone = Counter(
+    lonely = Counter(
         {"combine": "+=", "copy": "=", "scale": "/="}[action.action]
         for rank in range(nranks)
         for action in algorithm.operations(rank, nranks)
-        if isinstance(action, Local)
+        if isinstance(action, Local) and alone(action)
     )
     written = [text.text or "" for text in root.iter(f"{SVG}text") if text.get("class") == "local"]
-    assert Counter(text.split()[1] for text in written) == alone
+    assert Counter(text.split()[1] for text in written) == lonely
+    lines = [path for path in root.iter(f"{SVG}path") if path.get("class") == "meet"]
+    assert bool(lines) == (algorithm.shared is not None and nranks > 1)
 
 
 @ALL

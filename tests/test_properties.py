@@ -14,14 +14,18 @@ import ringbench.collectives  # noqa: F401  (registers the algorithms)
 from ringbench.runtime.compile import scratch_sizes
 from ringbench.runtime.moves import MESSAGE_LIMIT
 from ringbench.schedule.cost import check_formulas, cost
-from ringbench.schedule.parameters import Groups, Value
+from ringbench.schedule.parameters import INNERS, Groups, Value
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 from ringbench.schedule.verify import verify
 
 #: The same examples each time, and no judgement of how long one takes.
 STABLE = settings(deadline=None, derandomize=True, database=None)
 
-OUTERS = [a.name for a in algorithms("allreduce") if "groups" not in dict(a.arguments) and a.identical_bits]
+OUTERS = [
+    a.name
+    for a in algorithms("allreduce")
+    if "groups" not in dict(a.arguments) and a.identical_bits and a.shared is None
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,7 @@ class Case:
     nranks: int
     count: int
     segment: int
+    cache: int | None
     in_place: bool
     average: bool
 
@@ -54,6 +59,7 @@ def drawn(draw: st.DrawFn, algorithm: Algorithm) -> tuple[Algorithm, int]:
         "chunks": st.integers(1, 9),
         "groups": layouts(nranks),
         "outer": st.sampled_from(OUTERS),
+        "inner": st.sampled_from(INNERS),
     }
     return algorithm.given(**{name: draw(strategies[name]) for name, _ in algorithm.arguments}), nranks
 
@@ -69,6 +75,7 @@ def cases(draw: st.DrawFn, algorithm: Algorithm) -> Case:
         nranks=nranks,
         count=count,
         segment=draw(st.sampled_from([MESSAGE_LIMIT, 1, 2, 3, 5, 16])),
+        cache=draw(st.sampled_from([None, 1, 6, 17])),
         in_place=draw(st.booleans()),
         average=algorithm.collective in REDUCING and draw(st.booleans()),
     )
@@ -100,6 +107,7 @@ def test_compiled_programs_give_the_right_result(algorithm: Algorithm) -> None:
             in_place=case.in_place,
             average=case.average,
             segment=case.segment,
+            cache=case.cache,
         )
         for rank, (result, program) in enumerate(zip(found, programs, strict=True)):
             assert result == answer(case.algorithm, rank, case.nranks, case.count, case.average)
@@ -119,6 +127,10 @@ def test_a_hierarchy_sends_no_more_in_all_than_a_ring(choice: tuple[int, Groups]
     algorithm = algorithm_named("allreduce", name).given(groups=groups)
     count = data.draw(st.integers(0, 1000))
     assert sum(cost(algorithm, nranks, count).sent) == 2 * (nranks - 1) * count
+    shared = cost(algorithm.given(inner="shared_memory"), nranks, count)
+    moved = sum(map(sum, (shared.sent, shared.read, shared.written)))
+    assert moved == 2 * (nranks - 1) * count
+    assert sum(shared.sent) == 2 * (len(groups) - 1) * count
 
 
 @every

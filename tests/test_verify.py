@@ -11,10 +11,24 @@ import ringbench.collectives
 import ringbench.schedule.verify
 from ringbench.schedule.blocks import block_offsets
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
-from ringbench.schedule.step import Local, Operations, Spans, Step, combine, copy, original, scale, spans, temp, work
+from ringbench.schedule.step import (
+    Local,
+    Meet,
+    Operation,
+    Operations,
+    Spans,
+    Step,
+    combine,
+    copy,
+    original,
+    scale,
+    spans,
+    temp,
+    work,
+)
 from ringbench.schedule.verify import ScheduleError, verify
 
-Program = list[Step | Local]
+Program = list[Operation]
 
 
 def made(*programs: Program, collective: str = "allreduce", blocks: int = 1, ntemp: int = 0, **more: Any) -> Algorithm:
@@ -583,8 +597,10 @@ def mutations(program: Program, at: int, nranks: int) -> Iterator[tuple[str, Pro
     if after:
         yield "swap", [*before, after[0], operation, *after[1:]]
     yield "delay", [*before, *after, operation]
-    changes: dict[str, Step | Local]
-    if isinstance(operation, Local):
+    changes: dict[str, Operation]
+    if isinstance(operation, Meet):
+        changes = {}
+    elif isinstance(operation, Local):
         changes = {
             "dest + 1": replace(operation, dest=shifted(operation.dest)),
             "source + 1": replace(operation, source=shifted(operation.source)),
@@ -612,6 +628,12 @@ def mutations(program: Program, at: int, nranks: int) -> Iterator[tuple[str, Pro
     for name, change in changes.items():
         if change != operation:
             yield name, [*before, change, *after]
+
+
+#: What is proved of hierarchies by messages is proved anew in shared memory.
+IN_SHARED_MEMORY = [
+    algorithm_named("allreduce", name).given(inner="shared_memory") for name in ("hierarchical", "hierarchical_leaders")
+]
 
 
 def mutants(algorithm: Algorithm, nranks: int) -> Iterator[tuple[str, Algorithm]]:
@@ -647,7 +669,7 @@ def refusal(algorithm: Algorithm, nranks: int) -> str | None:
 
 
 @pytest.mark.parametrize("nranks", [4, 5])
-@pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+@pytest.mark.parametrize("algorithm", [*algorithms(), *IN_SHARED_MEMORY], ids=lambda a: f"{a.title.replace(' ', '-')}")
 def test_mutants_are_refused_where_numbers_go_wrong_and_only_there(algorithm: Algorithm, nranks: int) -> None:
     judged = {"right": 0, "wrong": 0}
     chunks = 2 if algorithm.collective == "bcast" else 1
@@ -657,5 +679,7 @@ def test_mutants_are_refused_where_numbers_go_wrong_and_only_there(algorithm: Al
         judged["wrong" if found else "right"] += 1
         verdict = refusal(mutant, nranks)
         assert verdict or not found, f"accepted: {what}: {found}"
-        assert found or not verdict, f"refused: {what}: {verdict}"
+        # Numbers go wrong in a race only for those who come too early or too late, and here nobody does.
+        race = mutant.shared is not None and "without having met" in str(verdict)
+        assert found or race or not verdict, f"refused: {what}: {verdict}"
     assert judged["wrong"] > 30

@@ -181,12 +181,14 @@ def _check_resumed(started: Run, settings: Settings) -> None:
         "chunks",
         "groups",
         "outer",
+        "inner",
         "choose_from",
         "limit",
         "order",
         "sync",
         "buffers",
         "straggler",
+        "memory",
     ):
         if before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
@@ -370,9 +372,8 @@ def _choices(settings: Settings) -> Table | None:
     if settings.choose_from is None:
         return None
     try:
-        table = fastest(
-            read_run(settings.choose_from).rows, dtype=settings.dtype, op=settings.op, device=settings.device
-        )
+        rows = [row for row in read_run(settings.choose_from).rows if row.memory in ("private", settings.memory)]
+        table = fastest(rows, dtype=settings.dtype, op=settings.op, device=settings.device)
     except OSError as error:
         raise ValueError(f"choose from {settings.choose_from}: {error.strerror or error}") from None
     except ValueError as error:

@@ -161,6 +161,7 @@ def draw_command(arguments: argparse.Namespace) -> int:
             raise ValueError("algorithm 'mpi' is the library's own: it has no schedule here to draw")
         groups = None if arguments.groups is None else parse_groups(arguments.groups)
         given = {"root": arguments.root, "chunks": arguments.chunks, "groups": groups, "outer": arguments.outer}
+        given["inner"] = arguments.inner
         known = {name: value for name, value in given.items() if value is not None}
         algorithm = algorithm_named(arguments.collective, arguments.algorithm).given(**known)
         text = draw_text(algorithm, arguments.ranks)
@@ -200,6 +201,7 @@ def simulate_command(arguments: argparse.Namespace) -> int:
                 raise ValueError("algorithm 'mpi' is the library's own: it has no schedule here to simulate")
             network = _network(arguments, nranks)
             given = {"root": arguments.root, "chunks": arguments.chunks, "outer": arguments.between}
+            given["inner"] = arguments.inside
             known = {key: value for key, value in given.items() if value is not None}
             algorithm = algorithm_named(arguments.collective, name).given(groups=network.groups, **known)
             timeline = Timeline(f"{algorithm.title}, {nranks} ranks") if arguments.trace else None

@@ -15,8 +15,8 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from ringbench.ddp.hooks import Stage
+from ringbench.runtime.agree import agree
 from ringbench.runtime.execute import Plan
-from ringbench.runtime.plan import agree
 from ringbench.runtime.world import thread_level
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from ringbench.ddp.buckets import Bucket, Parameter, assign_buckets
 from ringbench.ddp.choices import UNUSED, algorithm_for
 from ringbench.ddp.hooks import Piece
+from ringbench.runtime.agree import agree
 from ringbench.runtime.arrays import Array, backend_of
-from ringbench.runtime.plan import agree
 from ringbench.schedule.registry import RESERVED, algorithms
 
 #: Dtypes of gradients.

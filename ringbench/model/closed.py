@@ -15,6 +15,9 @@ INSIDE = {
     "hierarchical_leaders": (("reduce", "binomial"), ("bcast", "binomial")),
 }
 
+#: The same in shared memory, where what is between nodes stands in the middle of one allreduce.
+INSIDE_SHARED = {"hierarchical": (("allreduce", "shared_memory"),)}
+
 
 def closed_form(algorithm: Algorithm, nranks: int, nbytes: int | Fraction, network: Network) -> float | None:
     """Return the time [s] that the registered closed forms give; None where the algorithm has none.
@@ -41,7 +44,10 @@ def phases_of(algorithm: Algorithm, nranks: int, nbytes: int | Fraction, network
     size, nodes = len(layout[0]), len(layout)
     between = algorithm_named("allreduce", str(arguments["outer"])).given(chunks=arguments["chunks"])
     shard = nbytes * Fraction(1, size) if algorithm.name == "hierarchical" else nbytes
-    phases = [_on(network.inner, gamma, algorithm_named(*name), size, nbytes) for name in INSIDE[algorithm.name]]
+    inside = INSIDE if arguments["inner"] == "ring" else INSIDE_SHARED
+    if algorithm.name not in inside:
+        return None
+    phases = [_on(network.inner, gamma, algorithm_named(*name), size, nbytes) for name in inside[algorithm.name]]
     phases.append(_on(network.widest, gamma, between, nodes, shard))
     known = [phase for phase in phases if phase is not None]
     return known if len(known) == len(phases) else None

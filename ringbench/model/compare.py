@@ -28,8 +28,14 @@ MANY_LAUNCHES = 20
 FASTER, SLOWER, SAME, CANNOT_TELL = "faster", "slower", "same", "cannot tell"
 FORCED = "forced"
 
-#: What two rows must share to be compared, in the order in which comparisons are listed.
-CELL = ("collective", "op", "dtype", "device", "nranks", "in_place", *MANNER, "nbytes")
+#: What two rows must share to be compared, in the order in which comparisons are listed. Two algorithms may need
+#: different memory, and are compared all the same; two runs of one algorithm are not.
+MEMORY = "memory"
+CELL = (
+    *("collective", "op", "dtype", "device", "nranks", "in_place"),
+    *(name for name in MANNER if name != MEMORY),
+    "nbytes",
+)
 
 Cells = Mapping[tuple[Any, ...], Sequence[Row]]
 
@@ -40,7 +46,8 @@ class Comparison:
 
     ``ratio_low`` and ``ratio_high`` bound the ratio with 95 %. ``p_value`` is that of a rank test, after Holm's
     correction for all the cells compared at once. ``launch_p_value`` is that of a rank test over the launches' medians,
-    None where both sides were measured in the same launches. The verdict is ``faster`` or ``slower`` where the interval
+    None where both sides were measured in the same launches. ``memory`` and ``baseline_memory`` say where their buffers
+    were. The verdict is ``faster`` or ``slower`` where the interval
     leaves out 1 and the tests agree at 5 %, ``same`` where the difference is then below the threshold or the whole
     interval is, else ``cannot tell``; ``reason`` says why there is no interval. ``launches`` are those of the side with
     fewer.
@@ -64,6 +71,8 @@ class Comparison:
     launch_p_value: float | None
     launches: int
     warnings: tuple[str, ...]
+    memory: str = "private"
+    baseline_memory: str = "private"
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as one flat dictionary."""
@@ -113,7 +122,7 @@ def compare_runs(run1: Run, run2: Run, *, force: bool = False, threshold: float 
         listed = "; ".join(f"{field}: {one} against {two}" for field, (one, two) in unlike.items())
         raise ValueError(f"the runs are unlike: {listed}")
     across = [name for name in unlike if all(len(_values(run, name)) == 1 for run in (run1, run2))]
-    fields = ("algorithm", *(name for name in CELL if name not in across))
+    fields = ("algorithm", *(name for name in (*CELL, MEMORY) if name not in across))
     ours, theirs = (_cells((row for row in run.rows if row.nranks > 1), fields) for run in (run2, run1))
     labels = (FORCED,) if unlike else ()
     found = [
@@ -163,7 +172,7 @@ def differing_places(run1: Run, run2: Run) -> dict[str, tuple[set[Any], set[Any]
 
 
 def _values(run: Run, name: str) -> set[Any]:
-    return {getattr(row, name) for row in run.rows} if name in CELL else set()
+    return {getattr(row, name) for row in run.rows} if name in (*CELL, MEMORY) else set()
 
 
 def _of_jobs(run: Run, name: str) -> set[Any]:
@@ -236,6 +245,8 @@ def _compare(
         p_value=None if low is None else _rank_test(ours, theirs, paired and rounds),
         launch_p_value=None if low is None or (paired and _pairs(ours, theirs)) else _launch_test(ours, theirs),
         launches=min(len(ours), len(theirs)),
+        memory=first.memory,
+        baseline_memory=theirs[0].memory,
         warnings=(*labels, *_in_order({warning for row in (*ours, *theirs) for warning in row.warnings})),
     )
 

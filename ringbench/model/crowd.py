@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ringbench.schedule.compose import ceil_log2
 from ringbench.schedule.registry import MAX_OPERATIONS, Algorithm
-from ringbench.schedule.step import Operations, Spans, Step, spans
+from ringbench.schedule.step import Local, Meet, Operations, Spans, Step, spans
 
 #: A generator that parts its ranks more often than this asks for one after the other: it is asked rank by rank.
 MAX_PARTINGS = 64
@@ -66,12 +67,16 @@ class Ranks(np.ndarray):
 
 
 class Operation(NamedTuple):
-    """Hold one operation of some ranks as numbers or arrays: peers, bytes sent, and bytes reduced when it is over."""
+    """Hold one operation of some ranks as numbers or arrays: peers, bytes sent, and bytes reduced when it is over.
+
+    ``reached`` are the bytes then read and written in the memory of other ranks.
+    """
 
     dest: Any
     source: Any
     nbytes: Any
     reduced: Any
+    reached: Any = 0
 
     @property
     def is_local(self) -> bool:
@@ -130,14 +135,26 @@ class Crowd:
                     raise ValueError(f"{self.asking.title}: rank {self.members[0]} does not come to an end")
                 if isinstance(step, Step):
                     self.queue.append(_numbers(step, size_of))
-                elif step.action == "combine":
-                    reduced = size_of(step.dest)
-                    if len(self.queue) > known and self.queue[-1].is_local:
-                        reduced = reduced + self.queue.pop().reduced  # or a naive exchange would hold N sums a rank
-                    self.queue.append(Operation(NOBODY, NOBODY, 0, reduced))
+                elif isinstance(step, Meet):
+                    self.queue.extend(_barrier(step, self.members))
+                else:
+                    self._local(step, known)
         except _PartedError as parted:
             return [crowd for part in self._parts(parted.values) for crowd in part.pull(count)]
         return [self]
+
+    def _local(self, step: Local, known: int) -> None:
+        """Note what takes time: sums, and what is in the memory of others. One after the other are one."""
+        size_of = self.asking.size_of
+        reduced = size_of(step.dest) if step.action == "combine" else 0
+        theirs = tuple(span for span in (*spans(step.dest), *spans(step.source)) if span.rank is not None)
+        if step.action != "combine" and not theirs:
+            return
+        reached = size_of(theirs)
+        if len(self.queue) > known and self.queue[-1].is_local:  # or a naive exchange would hold N sums a rank
+            last = self.queue.pop()
+            reduced, reached = reduced + last.reduced, reached + last.reached
+        self.queue.append(Operation(NOBODY, NOBODY, 0, reduced, reached))
 
     def _parts(self, values: NDArray[Any]) -> list[Crowd]:
         members = np.arange(len(self.members))
@@ -173,8 +190,8 @@ def operations(algorithm: Algorithm, nranks: int, nbytes: int) -> list[Crowd]:
     """Return all ranks, to be asked for the steps of an algorithm on a vector of ``nbytes`` bytes.
 
     They are one crowd, or more where messages have so many spans that arrays of all ranks would not fit. Blocks are cut
-    at whole bytes. Local copies and divisions take no time in the model and are left out. Raises ValueError where an
-    argument of the algorithm does not fit the number of ranks.
+    at whole bytes. Copies within a rank's own memory and divisions take no time in the model and are left out. Raises
+    ValueError where an argument of the algorithm does not fit the number of ranks.
     """
     algorithm.check(nranks)
     arguments = dict(algorithm.arguments)
@@ -197,3 +214,23 @@ def _numbers(step: Step, size_of: Sizes) -> Operation:
         0 if step.dest is None else size_of(step.send),
         size_of(step.recv) if receives and step.combine else 0,
     )
+
+
+def _barrier(step: Meet, members: NDArray[np.int64]) -> list[Operation]:
+    """Return a meet as the empty messages of a dissemination barrier: in ceil(lg g) rounds each hears from all."""
+    size = len(step.ranks)
+    if isinstance(step.ranks, range):
+        table: Any = np.asarray(step.ranks)[:, None]
+        place = members - step.ranks.start
+    else:
+        table = np.stack([np.broadcast_to(np.asarray(rank), members.shape) for rank in step.ranks])
+        place = (table == members).argmax(axis=0)
+    table = np.broadcast_to(table, (size, len(members)))
+    columns = np.arange(len(members))
+    found = []
+    for k in range(ceil_log2(size)):
+        dest, source = (table[(place + away) % size, columns] for away in (2**k, -(2**k)))
+        if len(members) == 1:
+            dest, source = int(dest[0]), int(source[0])
+        found.append(Operation(dest, source, 0, 0))
+    return found

@@ -119,6 +119,10 @@ class Wires:
         for rank, late in network.late:
             self.starts_s[rank] += late
 
+    def near(self, ranks: Any) -> Any:
+        """Return what a byte in the memory of a node costs some of its ranks [s/B]: beta of the links inside."""
+        return self.inner.beta_s_per_byte * (1.0 if self.factor is None else self.factor[ranks])
+
     def cost(self, senders: NDArray[np.int64], receivers: NDArray[np.int64]) -> tuple[Any, Any]:
         """Return alpha [s] and beta [s/B] of a message from each sender to its receiver, as numbers or arrays."""
         alpha: Any = self.inner.alpha_s

@@ -66,9 +66,11 @@ def separable(points: Iterable[Point]) -> tuple[tuple[str, str], ...]:
 
 
 def schedule_of(collective: str, name: str) -> Algorithm | None:
-    """Return the schedule of that name if it is one for all sizes: without chunks by the size, or nodes to be found."""
+    """Return the schedule of that name if it is one of messages, for all sizes: no chunks by the size, no nodes."""
     found = {algorithm.name: algorithm for algorithm in algorithms(collective)}.get(name)
-    return found if found and not {"chunks", "groups"} & dict(found.arguments).keys() else None
+    if found is None or found.shared is not None or {"chunks", "groups"} & dict(found.arguments).keys():
+        return None
+    return found
 
 
 def messages_of(algorithm: Algorithm, nranks: int, nbytes: int) -> tuple[Messages, float]:
@@ -88,12 +90,14 @@ def points_of(
     """
     kept, notes = _usable(rows, include_oversubscribed)
     for name in MANNER:
+        if name == "memory":  # where a vector lies is as much a part of an algorithm as what is done with it
+            continue
         values = sorted({getattr(row, name) for row in kept})
         if len(values) > 1:
             raise ValueError(f"rows of {name} {' and '.join(map(str, values))}: they are no points of one line")
     cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in kept:
-        cells[tuple(getattr(row, name) for name in KEY if name != "launch")].append(row)
+        cells[tuple(getattr(row, name) for name in (*KEY, "memory") if name != "launch")].append(row)
     return [_point(members, assume) for members in cells.values()], notes
 
 

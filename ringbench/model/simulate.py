@@ -3,6 +3,8 @@
 The model: a message starts once its sender and its receiver both stand at the step that names it (rendezvous), and
 takes alpha + bytes * beta of its link; the two messages of a Sendrecv go on side by side, each for its own time, and
 the rank leaves the step when the later one is over. Then it adds what came: gamma for each byte. Links are not shared.
+What a rank reads or writes in the memory of others takes beta of the links inside the node for each byte, and a meet
+the rounds of a dissemination barrier: ceil(lg g) times alpha.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbench.model.closed import closed_form
-from ringbench.model.crowd import NOBODY, Crowd, operations
+from ringbench.model.crowd import NOBODY, Crowd, Operation, operations
 from ringbench.model.network import Network, Wires
+from ringbench.schedule.parameters import groups_of, places_of
 from ringbench.schedule.registry import Algorithm
 
 Array = NDArray[np.float64]
@@ -35,7 +38,8 @@ class Simulation:
     """Hold what one schedule took on one network.
 
     ``simulated_s`` runs from the first start to the last end. ``rounds`` is the longest chain of dependent messages,
-    ``bytes_sent_max`` what the busiest rank sends. ``closed_s`` is the closed form for links that are all alike (None
+    ``bytes_sent_max`` what the busiest rank sends, ``bytes_reached_max`` what the busiest one reads and writes in the
+    memory of others. ``closed_s`` is the closed form for links that are all alike (None
     where there is none) and ``over_closed`` by which fraction the simulation is above it. The four shares are those of
     the critical path: messages, bytes moved, bytes reduced, and waiting for a rank that started late; they add up to 1
     (all 0 where nothing takes time). ``idle_share`` is the share of all ranks' time in which they neither send,
@@ -49,6 +53,7 @@ class Simulation:
     simulated_s: float
     rounds: int
     bytes_sent_max: int
+    bytes_reached_max: int
     closed_s: float | None
     over_closed: float | None
     alpha_share: float
@@ -67,7 +72,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Hold what a rank did from ``start_s`` to ``end_s``: a step with its peers (None: none) and bytes, or a sum."""
+    """Hold what a rank did from ``start_s`` to ``end_s``: a step with its peers (None: none) and bytes, or sums."""
 
     rank: int
     start_s: float
@@ -89,6 +94,7 @@ def simulate(
         raise ValueError(f"nranks = {nranks}: must be at least 1")
     if nbytes < 0:
         raise ValueError(f"nbytes = {nbytes}: must not be negative")
+    _check_nodes(algorithm, nranks, network)
     play = _Play(Wires(network, nranks), nranks, record)
     play.run(operations(algorithm, nranks, nbytes), algorithm.title)
     last = int(play.now.argmax())
@@ -105,6 +111,7 @@ def simulate(
         simulated_s=total,
         rounds=int(play.depth.max()),
         bytes_sent_max=int(play.sent.max()),
+        bytes_reached_max=int(play.reach.max()),
         closed_s=closed,
         over_closed=total / closed - 1 if closed else None,
         **{f"{name}_share": float(share) for name, share in shares.items()},
@@ -113,6 +120,16 @@ def simulate(
         remark=algorithm.remark(nranks),
         network=network.describe(),
     )
+
+
+def _check_nodes(algorithm: Algorithm, nranks: int, network: Network) -> None:
+    if algorithm.shared is None or network.groups is None or len(network.groups) == 1:
+        return
+    arguments = dict(algorithm.arguments)
+    together = groups_of(arguments.get("groups"), nranks)
+    nodes = places_of(network.groups).node
+    if any(len({nodes[rank] for rank in group}) > 1 for group in together):
+        raise ValueError(f"{algorithm.title}: its ranks share memory, but are on {len(network.groups)} nodes")
 
 
 class _Play:
@@ -125,16 +142,17 @@ class _Play:
         self.path[-1] = self.now
         self.depth: Indices = np.zeros(nranks, dtype=np.int64)
         self.sent, self.busy = np.zeros(nranks, dtype=np.int64), np.zeros(nranks)
+        self.reach: Indices = np.zeros(nranks, dtype=np.int64)
         # The operation at which a rank stands, and which of its halves are still open.
         self.dest, self.source = np.full(nranks, NOBODY), np.full(nranks, NOBODY)
-        self.nbytes, self.reduced = np.zeros(nranks, dtype=np.int64), np.zeros(nranks, dtype=np.int64)
+        self.nbytes, self.reduced, self.reached = np.zeros((3, nranks), dtype=np.int64)
         self.sending, self.receiving = np.zeros(nranks, dtype=bool), np.zeros(nranks, dtype=bool)
         # When the messages of this step began and end so far, and the path of the one that ends last.
         self.first, self.last = np.full(nranks, np.inf), np.full(nranks, -np.inf)
         self.later, self.deeper = np.zeros((len(PARTS), nranks)), np.zeros(nranks, dtype=np.int64)
         # Where each rank's next operation is in the table, how far it is to the one after, and how many are left.
         self.at, self.stride, self.left = (np.zeros(nranks, dtype=np.int64) for _ in range(3))
-        self.table: Indices = np.zeros((4, 0), dtype=np.int64)
+        self.table: Indices = np.zeros((len(Operation._fields), 0), dtype=np.int64)
 
     def run(self, everyone: Sequence[Crowd], title: str) -> None:
         """Play until all ranks have ended; raise ValueError where some never do."""
@@ -161,7 +179,9 @@ class _Play:
             for part in parts:
                 self.left[part.members] += len(part.queue) - keep
             found.extend(parts)
-        table = np.empty((4, sum(len(crowd.queue) * len(crowd.members) for crowd in found)), dtype=np.int64)
+        table = np.empty(
+            (len(Operation._fields), sum(len(crowd.queue) * len(crowd.members) for crowd in found)), dtype=np.int64
+        )
         start = 0
         for crowd in found:
             members, length, size = crowd.members, len(crowd.queue), len(crowd.members)
@@ -180,7 +200,9 @@ class _Play:
         """Bring ranks to their next operation; return those for which there is one in the table."""
         ranks = ranks[self.left[ranks] > 0]
         at, here = self.at[ranks], _here(ranks, self.nranks)
-        self.dest[here], self.source[here], self.nbytes[here], self.reduced[here] = np.take(self.table, at, axis=1)
+        columns = (self.dest, self.source, self.nbytes, self.reduced, self.reached)
+        for column, values in zip(columns, np.take(self.table, at, axis=1), strict=True):
+            column[here] = values
         self.sending[here], self.receiving[here] = self.dest[here] >= 0, self.source[here] >= 0
         self.at[here] += self.stride[here]
         self.left[here] -= 1
@@ -239,13 +261,15 @@ class _Play:
         """Have ranks leave their operation, and add what came."""
         here = _here(ranks, self.nranks)
         gamma = self.wires.gamma if np.ndim(self.wires.gamma) == 0 else self.wires.gamma[here]
-        adding = self.reduced[here] * gamma
+        adding, reaching = self.reduced[here] * gamma, self.reached[here] * self.wires.near(here)
+        self.reach[here] += self.reached[here]
         if self.record is not None:
-            self.tell(ranks, self.record, adding)
+            self.tell(ranks, self.record, adding + reaching)
         self.path[:, here] = np.where(self.last[here] >= self.now[here], self.later[:, here], self.path[:, here])
+        self.path[1, here] += reaching
         self.path[2, here] += adding
-        self.now[here] = np.maximum(self.now[here], self.last[here]) + adding
-        self.busy[here] += adding
+        self.now[here] = np.maximum(self.now[here], self.last[here]) + adding + reaching
+        self.busy[here] += adding + reaching
         self.depth[here] = np.maximum(self.depth[here], self.deeper[here])
         self.first[here], self.last[here] = np.inf, -np.inf
 
@@ -266,7 +290,7 @@ class _Play:
                     )
                 )
             if spent > 0:
-                nbytes = int(self.reduced[rank])
+                nbytes = int(self.reduced[rank] or self.reached[rank])
                 record(Event(rank=rank, start_s=over, end_s=over + spent, dest=None, source=None, nbytes=nbytes))
 
 

@@ -24,6 +24,7 @@ PLACEMENTS = ("in", "out", "both")
 ORDERS = ("interleaved", "blocked")
 SYNCS = ("barrier", "dissemination", "roundtime")
 MAX_BUFFERS = 1024
+MEMORIES = ("private", "shared")
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -35,11 +36,13 @@ class Settings:
     than ``precision`` times the median, after ``max_samples``, or when its share of ``time_budget_s`` is used up, but
     never before ``min_samples`` (or ``max_samples``, if fewer). ``segment`` None means the measured default, 0 uncut;
     ``thread_level`` is what MPI is started with. ``root``, ``chunks`` (None: by the size), ``groups`` (None: the nodes
-    that MPI finds; else as in ``0,1/2,3``) and ``outer`` are the arguments of those schedules that take them;
-    ``choose_from`` is the run that ``auto`` goes by (None: a rule); ``limit`` has the bare Sendrecv and addition timed.
-    ``order`` says whether the algorithms of a size take turns in random order, or each runs its iterations in a row;
-    ``sync`` how ranks are aligned before each; ``buffers`` how many sets of buffers take turns, so that data are cold.
-    ``straggler`` says which rank comes late, as in ``rank=1,delay=5ms`` (None: none does).
+    that MPI finds; else as in ``0,1/2,3``), ``outer`` and ``inner`` (None: ``shared_memory`` in shared memory, else
+    ``ring``) are the arguments of those schedules that take them; ``choose_from`` is the run that ``auto`` goes by
+    (None: a rule); ``limit`` has the bare Sendrecv and addition timed. ``order`` says whether the algorithms of a size
+    take turns in random order, or each runs its iterations in a row; ``sync`` how ranks are aligned before each;
+    ``buffers`` how many sets of buffers take turns, so that data are cold. ``straggler`` says which rank comes late, as
+    in ``rank=1,delay=5ms`` (None: none does). ``memory`` says where buffers are; those of algorithms that need shared
+    memory are in it in any case.
     """
 
     collective: str = "allreduce"
@@ -55,12 +58,14 @@ class Settings:
     chunks: int | None = None
     groups: str | None = None
     outer: str = "ring"
+    inner: str | None = None
     choose_from: str | None = None
     limit: bool = False
     order: str = "interleaved"
     sync: str = "barrier"
     buffers: int = 1
     straggler: str | None = None
+    memory: str = "private"
     precision: float = 0.05
     min_samples: int = 12
     max_samples: int = 1000
@@ -78,6 +83,8 @@ class Settings:
             raise ValueError(f"unknown order {self.order!r}; known: {', '.join(ORDERS)}")
         if self.sync not in SYNCS:
             raise ValueError(f"unknown sync {self.sync!r}; known: {', '.join(SYNCS)}")
+        if self.memory not in MEMORIES:
+            raise ValueError(f"unknown memory {self.memory!r}; known: {', '.join(MEMORIES)}")
         if not 1 <= self.buffers <= MAX_BUFFERS:
             raise ValueError(f"buffers {self.buffers}: must be 1 to {MAX_BUFFERS}")
         if not self.algorithms or not self.sizes:
@@ -94,7 +101,7 @@ class Settings:
         for name, number in (("max samples", self.max_samples), ("warm-up", self.warmup)):
             if number > MAX_COUNT:
                 raise ValueError(f"{name} {number}: {MAX_COUNT} at most")
-        for name in ("root", "chunks", "outer"):
+        for name in ("root", "chunks", "outer", "inner"):
             if getattr(self, name) is not None:
                 check_value(name, getattr(self, name))
         if self.groups is not None:
@@ -136,8 +143,9 @@ class Settings:
             f"--order={self.order}",
             f"--sync={self.sync}",
             f"--buffers={self.buffers}",
+            f"--memory={self.memory}",
         ]
-        for name in ("segment", "chunks", "groups", "choose_from", "straggler"):
+        for name in ("segment", "chunks", "groups", "inner", "choose_from", "straggler"):
             if getattr(self, name) is not None:
                 words.append(f"--{name.replace('_', '-')}={getattr(self, name)}")
         return [*words, "--limit"] if self.limit else words
@@ -211,6 +219,7 @@ _READERS: dict[str, Callable[[object], object]] = {
     "chunks": _of_kind("chunks", int),
     "launches": _of_kind("launches", int),
     "groups": _groups,
+    "inner": _of_kind("inner", str),
     "choose_from": _of_kind("choose_from", str),
     "straggler": _of_kind("straggler", str),
 }

@@ -43,6 +43,8 @@ def _summary(name: str, rows: Sequence[Flat]) -> str:
         f"peak busbw {digits(_busbw(peak))} GB/s at {format_size(peak['nbytes'])}" if peak else "no busbw",
         f"latency {microseconds(small['median_s'])} us at {format_size(small['nbytes'])}" if small else "no latency",
     ]
+    if any(row["memory"] == "shared" for row in rows):
+        parts.append("in shared memory")
     if len(right) < len(rows):
         parts.append(f"FAIL in {len(rows) - len(right)} of {number(len(rows), 'row')}")
     return f"{name}: {', '.join(parts)}"

@@ -41,7 +41,10 @@ def _ranges(ordered: Sequence[Flat]) -> str:
 
 def _compare_heading(members: Sequence[Flat]) -> str:
     row = members[0]
-    return f"{place(row)}; {launches(members)}, ratio = time of {row['algorithm']} / time of {row['baseline']}"
+    ratio = f"ratio = time of {row['algorithm']} / time of {row['baseline']}"
+    own, other = row.get("memory", "private"), row.get("baseline_memory", "private")
+    where = f"; {row['algorithm']} in {own} memory, {row['baseline']} in {other}" if "shared" in (own, other) else ""
+    return f"{place(row)}; {launches(members)}, {ratio}{where}"
 
 
 def _fit_heading(members: Sequence[Flat]) -> str:
@@ -67,7 +70,15 @@ def _simulate_heading(members: Sequence[Flat]) -> str:
 
 def _simulate_closing(members: Sequence[Flat]) -> list[str]:
     names = sorted({row["algorithm"] for row in members})
-    return [line for name in names for line in remarks(name, [row for row in members if row["algorithm"] == name])]
+    lines = []
+    for name in names:
+        own = [row for row in members if row["algorithm"] == name]
+        reached = max(own, key=lambda row: row["bytes_reached_max"])
+        if reached["bytes_reached_max"]:
+            size, nbytes = sent(reached["bytes_reached_max"]), format_size(reached["nbytes"])
+            lines.append(f"{name}: the busiest rank reads and writes {size} of other ranks' memory at {nbytes}")
+        lines += remarks(name, own)
+    return lines
 
 
 def _compare_closing(members: Sequence[Flat]) -> list[str]:

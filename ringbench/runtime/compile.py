@@ -9,11 +9,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from ringbench.runtime.moves import MESSAGE_LIMIT, Combine, Copy, Divide, Exchange, Move, Piece, Program
+from ringbench.runtime.moves import (
+    MESSAGE_LIMIT,
+    Combine,
+    Copy,
+    Divide,
+    Exchange,
+    Gather,
+    Move,
+    Piece,
+    Program,
+    in_pieces,
+)
 from ringbench.schedule.blocks import block_offset, block_offsets
 from ringbench.schedule.registry import Algorithm
+from ringbench.schedule.rendezvous import Observer, play
 from ringbench.schedule.semantics import Collective, collective_named
-from ringbench.schedule.step import Local, Span, Spans, Step, ranges, spans
+from ringbench.schedule.step import Local, Meet, Operation, Span, Spans, Step, ranges, spans
 
 
 def compile_program(
@@ -25,19 +37,22 @@ def compile_program(
     in_place: bool,
     average: bool = False,
     segment: int = MESSAGE_LIMIT,
+    cache: int | None = None,
 ) -> Program:
     """Compile what ``rank`` does for a vector of ``count`` elements, in messages of at most ``segment`` elements.
 
-    A message is cut by its own length alone, so that its two ends agree. Raises ValueError where an algorithm whose
-    messages may not be cut would send one longer than MESSAGE_LIMIT.
+    A message is cut by its own length alone, so that its two ends agree. Where ranks share memory, local moves on the
+    same elements are done in pieces whose operands have ``cache`` elements together (None: whole). Raises ValueError
+    where an algorithm whose messages may not be cut would send one longer than MESSAGE_LIMIT.
     """
     compiler = _compiled(algorithm, rank, nranks, count, in_place, average, segment, True)
+    cut = algorithm.shared is not None and cache is not None
     return Program(
-        moves=tuple(compiler.moves),
+        moves=tuple(in_pieces(compiler.moves, max(1, cache or 1)) if cut else compiler.moves),
         scratch=compiler.sizes(),
         sent=compiler.sent,
         segment=compiler.segment,
-        steps=tuple(compiler.steps),
+        steps=tuple(compiler.steps) if algorithm.shared is None else (),
     )
 
 
@@ -66,6 +81,32 @@ def _compiled(
 
 
 @dataclass(slots=True)
+class _Vector:
+    """Know where the vector of one rank lies: which blocks it brings and gets, and which were written by now."""
+
+    brought: range
+    got: range
+    written: bytearray
+
+
+class _Everyone(Observer):
+    """Hand a compiler what its rank does, and have it note what the others do, in an order that can be."""
+
+    def __init__(self, compiler: _Compiler) -> None:
+        self.compiler = compiler
+
+    def local(self, rank: int, round: int, action: Local) -> None:
+        self.compiler.see(rank, action)
+
+    def finish(self, rank: int, round: int, step: Step) -> None:
+        self.compiler.see(rank, step)
+
+    def meet(self, ranks: tuple[int, ...], rounds: tuple[int, ...]) -> None:
+        if self.compiler.rank in ranks:
+            self.compiler.see(self.compiler.rank, Meet(ranks))
+
+
+@dataclass(slots=True)
 class _Compiler:
     algorithm: Algorithm
     rank: int
@@ -79,9 +120,8 @@ class _Compiler:
     collective: Collective = field(init=False)
     nblocks: int = field(init=False)
     ntemp: int = field(init=False)
-    brought: range = field(init=False)
-    got: range = field(init=False)
-    written: bytearray = field(init=False)
+    vectors: dict[int, _Vector] = field(default_factory=dict)
+    own: _Vector = field(init=False)
     moves: list[Move] = field(default_factory=list)
     scratch: dict[str, int] = field(default_factory=dict)
     steps: list[tuple[int, int]] = field(default_factory=list)
@@ -92,37 +132,60 @@ class _Compiler:
         self.collective.check_count(self.nranks, self.count)
         self.nblocks = self.algorithm.blocks(self.nranks)
         self.ntemp = self.algorithm.temp(self.nranks)
-        root = self.algorithm.root
-        self.brought = self.collective.brought(self.rank, self.nblocks, root)
-        self.got = self.collective.got(self.rank, self.nblocks, root)
-        self.written = bytearray(self.nblocks)
+        self.own = self._vector(self.rank)
         self.segment = max(1, min(self.segment, MESSAGE_LIMIT)) if self.algorithm.segmentable else MESSAGE_LIMIT
 
     def run(self) -> bool:
         """Compile; return False where the input must be saved first because it is read after it was overwritten."""
         if self.save_input:
             self.scratch["saved"] = self.count
-            brought = self._input(self.brought.start, self.brought.stop)
+            brought = self._input(self.own.brought.start, self.own.brought.stop)
             if brought.length:
                 self.moves.append(Copy(brought, brought._replace(buffer="saved")))
-        for operation in self.algorithm.operations(self.rank, self.nranks):
-            if self._reads_lost_input(operation):
-                return False
-            if isinstance(operation, Step):
-                self._step(operation)
-            elif operation.action != "scale":
-                self._local(operation)
-            elif self.average:
-                self._scale(operation)
+        if self.algorithm.shared == "work" and not self.in_place:
+            # Where a block of another rank is now, in its input or its result, depends on what all have done.
+            programs = [self.algorithm.operations(rank, self.nranks) for rank in range(self.nranks)]
+            if play(programs, _Everyone(self)):
+                raise ValueError(f"{self.algorithm.title}, {self.nranks} ranks: never ends")
+        else:
+            for operation in self.algorithm.operations(self.rank, self.nranks):
+                if self._reads_lost_input(operation):
+                    return False
+                self.see(self.rank, operation)
         self._deliver(divide=self.average and not self.algorithm.scales and self.nranks > 1)
         return True
+
+    def see(self, rank: int, operation: Operation) -> None:
+        """Compile an operation of this rank's own; note what one of another rank's writes."""
+        if rank != self.rank:
+            if isinstance(operation, Step):
+                self._mark(operation.recv if operation.source is not None else (), rank)
+            elif isinstance(operation, Local) and (operation.action != "scale" or self.average):
+                self._mark(operation.dest, rank)
+        elif isinstance(operation, Step):
+            self._step(operation)
+        elif isinstance(operation, Meet):
+            self.moves.append(Gather(tuple(operation.ranks)))
+        elif operation.action != "scale":
+            self._local(operation)
+        elif self.average:
+            self._scale(operation)
+
+    def _vector(self, rank: int | None) -> _Vector:
+        rank = self.rank if rank is None else rank
+        found = self.vectors.get(rank)
+        if found is None:
+            blocks = (self.collective.brought, self.collective.got)
+            brought, got = (held(rank, self.nblocks, self.algorithm.root) for held in blocks)
+            found = self.vectors[rank] = _Vector(brought, got, bytearray(self.nblocks))
+        return found
 
     def sizes(self) -> dict[str, int]:
         """Return the elements of each scratch buffer that has any."""
         return {name: size for name, size in self.scratch.items() if size}
 
-    def _reads_lost_input(self, operation: Step | Local) -> bool:
-        if not self.in_place or self.save_input:
+    def _reads_lost_input(self, operation: Operation) -> bool:
+        if not self.in_place or self.save_input or isinstance(operation, Meet):
             return False
         if isinstance(operation, Step):
             read, written = operation.send, operation.recv
@@ -133,7 +196,7 @@ class _Compiler:
             return False
         now = [part for span in spans(written) if span.place == "work" for part in ranges(span, self.nblocks)]
         return any(
-            self.written.find(1, first, end) >= 0 or any(first < stop and start < end for start, stop in now)
+            self.own.written.find(1, first, end) >= 0 or any(first < stop and start < end for start, stop in now)
             for first, end in reads
         )
 
@@ -142,44 +205,49 @@ class _Compiler:
     def _offset(self, block: int) -> int:
         return block_offset(self.count, self.nblocks, block)
 
-    def _input(self, first: int, end: int) -> Piece:
-        base = 0 if self.in_place else self._offset(self.brought.start)
-        return Piece("result" if self.in_place else "input", self._offset(first) - base, self._offset(end) - base)
+    def _input(self, first: int, end: int, rank: int | None = None) -> Piece:
+        base = 0 if self.in_place else self._offset(self._vector(rank).brought.start)
+        buffer = "result" if self.in_place else "input"
+        return Piece(buffer, self._offset(first) - base, self._offset(end) - base, rank)
 
-    def _home(self, first: int, end: int) -> list[Piece]:
+    def _home(self, first: int, end: int, rank: int | None = None) -> list[Piece]:
         """Return where blocks of ``work`` are written: out of place the result has room for no others than its own."""
-        if self.in_place or len(self.got) == self.nblocks:
-            return [Piece("result", self._offset(first), self._offset(end))]
-        low = min(max(first, self.got.start), end)
-        high = max(low, min(end, self.got.stop))
+        got = self._vector(rank).got
+        if self.in_place or len(got) == self.nblocks:
+            return [Piece("result", self._offset(first), self._offset(end), rank)]
+        low = min(max(first, got.start), end)
+        high = max(low, min(end, got.stop))
         if (low, high) != (first, end):
+            if rank is not None:
+                raise ValueError(f"{self.algorithm.title}: blocks {first} to {end - 1} of rank {rank} are nowhere")
             self.scratch["partial"] = self.count
-        base = self._offset(self.got.start)
+        base = self._offset(got.start)
         return [
-            Piece("partial", self._offset(first), self._offset(low)),
-            Piece("result", self._offset(low) - base, self._offset(high) - base),
-            Piece("partial", self._offset(high), self._offset(end)),
+            Piece("partial", self._offset(first), self._offset(low), rank),
+            Piece("result", self._offset(low) - base, self._offset(high) - base, rank),
+            Piece("partial", self._offset(high), self._offset(end), rank),
         ]
 
-    def _temp(self, first: int, end: int) -> Iterator[Piece]:
+    def _temp(self, first: int, end: int, rank: int | None = None) -> Iterator[Piece]:
         self.scratch["temp"] = self.ntemp // self.nblocks * self.count
         while first < end:
             whole, part = divmod(first, self.nblocks)
             stop = min(end, (whole + 1) * self.nblocks)
             base = whole * self.count
-            yield Piece("temp", base + self._offset(part), base + self._offset(stop - whole * self.nblocks))
+            yield Piece("temp", base + self._offset(part), base + self._offset(stop - whole * self.nblocks), rank)
             first = stop
 
-    def _current(self, first: int, end: int) -> Iterator[Piece]:
+    def _current(self, first: int, end: int, rank: int | None) -> Iterator[Piece]:
         """Return where blocks of ``work`` can be read now: untouched ones are still in the input."""
+        whether = self._vector(rank).written
         while first < end:
-            written = self.written[first]
-            stop = self.written.find(1 - written, first, end)
+            written = whether[first]
+            stop = whether.find(1 - written, first, end)
             stop = end if stop < 0 else stop
             if written:
-                yield from self._home(first, stop)
+                yield from self._home(first, stop, rank)
             else:
-                yield self._input(first, stop)
+                yield self._input(first, stop, rank)
             first = stop
 
     def _now(self, value: Spans) -> list[Piece]:
@@ -188,15 +256,15 @@ class _Compiler:
         for span in spans(value):
             for first, end in ranges(span, self.ntemp if span.place == "temp" else self.nblocks):
                 if span.place == "temp":
-                    pieces.extend(self._temp(first, end))
+                    pieces.extend(self._temp(first, end, span.rank))
                 elif span.place == "original" and self.save_input:
                     pieces.append(Piece("saved", self._offset(first), self._offset(end)))
                 elif span.place == "original":
                     pieces.append(self._input(first, end))
                 elif self.in_place:
-                    pieces.append(Piece("result", self._offset(first), self._offset(end)))
+                    pieces.append(Piece("result", self._offset(first), self._offset(end), span.rank))
                 else:
-                    pieces.extend(self._current(first, end))
+                    pieces.extend(self._current(first, end, span.rank))
         return _merge(pieces)
 
     def _homes(self, value: Spans) -> list[Piece]:
@@ -204,14 +272,19 @@ class _Compiler:
         pieces: list[Piece] = []
         for span in spans(value):
             for first, end in ranges(span, self.ntemp if span.place == "temp" else self.nblocks):
-                pieces.extend(self._temp(first, end) if span.place == "temp" else self._home(first, end))
+                if span.place == "temp":
+                    pieces.extend(self._temp(first, end, span.rank))
+                else:
+                    pieces.extend(self._home(first, end, span.rank))
         return _merge(pieces)
 
-    def _mark(self, value: Spans) -> None:
+    def _mark(self, value: Spans, rank: int | None = None) -> None:
+        """Note that a rank (None: this one) has written some blocks."""
         for span in spans(value):
             if span.place == "work":
+                written = self._vector(rank if span.rank is None else span.rank).written
                 for first, end in ranges(span, self.nblocks):
-                    self.written[first:end] = b"\1" * (end - first)
+                    written[first:end] = b"\1" * (end - first)
 
     # What is done with them.
 
@@ -264,7 +337,7 @@ class _Compiler:
             self.moves.append(Exchange(away, dest if away else None, landing, source if here else None))
             if here is not None and landing is not None and len(adds) == 1:
                 one, out = adds[0]
-                self.moves.append(Combine(_part(one, here), landing, _part(out, here)))
+                self.moves.append(Combine(one.part(here.start, here.stop), landing, out.part(here.start, here.stop)))
         if len(adds) > 1:
             start = 0
             for one, out in adds:
@@ -324,20 +397,17 @@ class _Compiler:
 
     def _deliver(self, *, divide: bool) -> None:
         """Bring result blocks that no step wrote, or that lie elsewhere, to where the caller looks for them."""
-        sources = self._now(Span("work", self.got.start, len(self.got)))
+        got = self.own.got
+        sources = self._now(Span("work", got.start, len(got)))
         if self.in_place and self.collective.name == "reduce_scatter":
             start = 0  # as MPI_Reduce_scatter with MPI_IN_PLACE
         else:
-            start = self._offset(self.got.start) if self.in_place else 0
-        length = self._offset(self.got.stop) - self._offset(self.got.start)
+            start = self._offset(got.start) if self.in_place else 0
+        length = self._offset(got.stop) - self._offset(got.start)
         targets = [Piece("result", start, start + length)] if length else []
         self.moves.extend(Copy(one, out) for one, out in _aligned(sources, targets) if one != out)
         if divide:
             self.moves.extend(Divide(piece) for piece in targets)
-
-
-def _part(whole: Piece, part: Piece) -> Piece:
-    return Piece(whole.buffer, whole.start + part.start, whole.start + part.stop)
 
 
 def _touching(one: list[Piece], other: list[Piece]) -> bool:
@@ -350,7 +420,8 @@ def _merge(pieces: list[Piece]) -> list[Piece]:
     for piece in pieces:
         if piece.start == piece.stop:
             continue
-        if merged and merged[-1].buffer == piece.buffer and merged[-1].stop == piece.start:
+        last = merged[-1] if merged else None
+        if last and (last.buffer, last.rank, last.stop) == (piece.buffer, piece.rank, piece.start):
             merged[-1] = merged[-1]._replace(stop=piece.stop)
         else:
             merged.append(piece)
@@ -370,6 +441,6 @@ def _aligned(*columns: list[Piece]) -> list[tuple[Piece, ...]]:
             if start == done:
                 piece = next(remaining)
                 done += piece.length
-            row.append(Piece(piece.buffer, piece.stop - (done - start), piece.stop - (done - stop)))
+            row.append(piece._replace(start=piece.stop - (done - start), stop=piece.stop - (done - stop)))
         rows.append(row)
     return list(zip(*rows, strict=True))

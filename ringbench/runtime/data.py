@@ -15,6 +15,7 @@ Numerical Algorithms, 2002, section 4.2), or (N-1) * eps times the product, and 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
@@ -243,7 +244,10 @@ def mismatches(result: Table, answer: Answer, start: int, number: int | None = N
 
 
 class Probe:
-    """Hold one rank's buffers for a collective: fill them with its input, check what came out."""
+    """Hold one rank's buffers for a collective: fill them with its input, check what came out.
+
+    ``empty`` allocates them (None: as the backend does).
+    """
 
     def __init__(
         self,
@@ -256,6 +260,7 @@ class Probe:
         in_place: bool,
         backend: Backend,
         root: int = 0,
+        empty: Callable[[int, str], Array] | None = None,
     ) -> None:
         self.semantics = semantics = collective_named(collective)
         self.op, self.dtype, self.rank, self.nranks, self.in_place = op, dtype, rank, nranks, in_place
@@ -265,9 +270,10 @@ class Probe:
         self.start, end = self.offsets[brought.start], self.offsets[brought.stop]
         received = self.offsets[got.stop] - self.offsets[got.start]
         length = count if in_place else received
-        memory = backend.empty(length + GUARD, dtype)
+        empty = backend.empty if empty is None else empty
+        memory = empty(length + GUARD, dtype)
         self.recvbuf, self.guard = memory[:length], memory[length:]
-        self.sendbuf = self.recvbuf if in_place else backend.empty(end - self.start, dtype)
+        self.sendbuf = self.recvbuf if in_place else empty(end - self.start, dtype)
         self.result = self.recvbuf[:received]
         self.result_start = self.offsets[got.start]
         self.input = self.recvbuf[self.start : end] if in_place else self.sendbuf

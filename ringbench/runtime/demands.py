@@ -62,6 +62,8 @@ def check_settings(settings: Settings) -> None:
         if name not in RESERVED:
             configured(settings, name)
     _check_taken(settings)
+    if settings.device != "cpu" and any(memory_of(settings, name) == "shared" for name in settings.algorithms):
+        raise ValueError(f"device {settings.device!r}: only the memory of the cpu is shared by the ranks of a node")
     if settings.limit and settings.buffers > 1:
         raise ValueError(f"buffers {settings.buffers}: not with limit, whose bare messages are on one hot pair")
     if settings.straggler is not None and (settings.buffers > 1 or settings.limit):
@@ -84,9 +86,14 @@ def _check_taken(settings: Settings) -> None:
         raise ValueError(f"choose from {settings.choose_from}: only 'auto' chooses, and it is not measured")
     if settings.root and not collective_named(settings.collective).rooted:
         raise ValueError(f"root {settings.root}: {settings.collective} has none")
-    asked = {"chunks": settings.chunks, "groups": settings.groups, "outer": settings.outer}
+    asked = {
+        "chunks": settings.chunks,
+        "groups": settings.groups,
+        "outer": settings.outer,
+        "inner": settings.inner,
+    }
     for name, value in asked.items():
-        if value not in (None, DEFAULTS["outer"]) and name not in taken:
+        if value not in (None, DEFAULTS.get(name)) and name not in taken:
             raise ValueError(f"{name} {value}: not for {', '.join(settings.algorithms)} of {settings.collective}")
 
 
@@ -98,10 +105,17 @@ def configured(settings: Settings, name: str, nranks: int | None = None, nbytes:
     groups = None if settings.groups is None else parse_groups(settings.groups)
     chunks = default_chunks(nbytes) if settings.chunks is None else settings.chunks
     algorithm = algorithm_named(settings.collective, name)
-    algorithm = algorithm.given(root=settings.root, chunks=chunks, groups=groups, outer=settings.outer)
+    inner = settings.inner or ("shared_memory" if settings.memory == "shared" else "ring")
+    algorithm = algorithm.given(root=settings.root, chunks=chunks, groups=groups, outer=settings.outer, inner=inner)
     if nranks is not None:
         algorithm.check(nranks)
     return algorithm
+
+
+def memory_of(settings: Settings, name: str) -> str:
+    """Return where an algorithm's buffers are: in ``private`` memory, or ``shared`` by the ranks of a node."""
+    known = [algorithm.name for algorithm in algorithms(settings.collective)]
+    return "shared" if name in known and configured(settings, name).shared == "work" else settings.memory
 
 
 def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
@@ -121,11 +135,13 @@ def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
     names = [
         choose_by_rule(settings.collective, nranks, nbytes) if name == "auto" else name for name in settings.algorithms
     ]
+    memories = len({memory_of(settings, name) for name in settings.algorithms})
     worst = 0
     for rank in _asked(nranks, settings.root):
         for in_place in settings.placements:
             held = semantics.send_count, semantics.recv_count
             need = count if in_place else sum(size(rank, nranks, count, settings.root) for size in held)
+            need *= memories
             for name in names:
                 if name != "mpi":
                     algorithm = configured(settings, name, nranks, nbytes)

@@ -36,6 +36,10 @@ BASES = (
     ("bcast", "binomial", ("sum float32", "sum bool")),
     ("reduce", "binomial", ("sum float32", "sum int32")),
     ("alltoall", "pairwise", ("sum float32", "sum bool")),
+    ("allreduce", "shared_memory", ("sum float32", "average float64")),
+    ("allreduce", "shared_copy", ("sum float32", "average float64")),
+    ("reduce_scatter", "shared_memory", ("sum float32",)),
+    ("allgather", "shared_memory", ("sum float32",)),
 )
 
 #: Among so many elements nothing is alike by chance, not even truths; many numbers of ranks divide it.
@@ -348,7 +352,10 @@ def try_mutants(comm: Any, collective: str | None = None) -> Iterator[dict[str, 
                 for mutant in SCHEDULE_MUTANTS
                 if mutant.applies(base, nranks)
             }
+            races = {title for title, (mutant, _) in broken.items() if mutant.race}
             refusals = {title: refusal(changed, nranks) for title, (_, changed) in broken.items()}
+            for title in sorted(races):
+                yield _proved(broken[title][0], base, nranks, refusals[title])
             with registered(changed for _, changed in broken.values()):
                 for number, kind in enumerate(kinds):
                     op, _, dtype = kind.partition(" ")
@@ -379,6 +386,7 @@ def _measured(comm: Any, base: Algorithm, cell: Cell) -> Iterator[Row]:
         f"{base.name}~{mutant.name}"
         for mutant in SCHEDULE_MUTANTS
         if mutant.applies(base, cell.nranks)
+        and not mutant.race
         and not (mutant.even and cell.elements % base.blocks(cell.nranks))
         and mutant.op in (None, cell.op)
         and cell.op in ("sum", "average")  # of the least or the greatest, one more or less may be right
@@ -392,8 +400,28 @@ def _measured(comm: Any, base: Algorithm, cell: Cell) -> Iterator[Row]:
         dtype=cell.dtype,
         op=cell.op,
         placement="in" if cell.in_place else "out",
+        memory="shared" if base.shared == "work" else "private",
     )
     return measure(comm, settings, make_plan=make_plan)
+
+
+def _proved(mutant: ScheduleMutant, base: Algorithm, nranks: int, proof: str | None) -> dict[str, Any]:
+    """Return one flat object for a race, which nobody runs: it is caught where the proof refuses it."""
+    return {
+        "mutant": mutant.name,
+        "breaks": mutant.breaks,
+        "collective": base.collective,
+        "algorithm": base.name,
+        "op": "none",
+        "dtype": "any",
+        "nranks": nranks,
+        "count": 0,
+        "in_place": True,
+        "wrong": int(proof is not None),
+        "detail": proof,
+        "equivalent": None,
+        "proof": proof,
+    }
 
 
 def _outcome(row: Row, base: Algorithm, op: str, refusals: dict[str, str | None]) -> dict[str, Any]:

@@ -6,14 +6,17 @@ from typing import Any
 
 from mpi4py import MPI
 
+from ringbench.runtime.agree import agree
 from ringbench.runtime.arrays import Array, Backend, backend_of
 from ringbench.runtime.choices import Choose, choose_by_rule, default_chunks
 from ringbench.runtime.compile import compile_program
 from ringbench.runtime.demands import check_types
 from ringbench.runtime.execute import TAG, TAGS, Plan, bind
-from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
+from ringbench.runtime.moves import CACHE_NBYTES, DEFAULT_SEGMENT, check_segment, segment_elements
+from ringbench.runtime.shared import Reach, reach, shared_everywhere
 from ringbench.runtime.vendor import check_count, reducible_type, vendor_calls
-from ringbench.schedule.parameters import Groups, check_value
+from ringbench.runtime.windows import known_node
+from ringbench.schedule.parameters import DEFAULTS, Groups, check_value
 from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named
 
@@ -37,6 +40,7 @@ def plan(
     chunks: int | None = None,
     groups: Groups | None = None,
     outer: str = "ring",
+    inner: str | None = None,
     choose: Choose = choose_by_rule,
 ) -> Plan:
     """Plan one collective on the ranks of ``comm``; calling the plan runs it on what is then in the buffers.
@@ -51,17 +55,21 @@ def plan(
     a reduce_scatter's result at the start, and a reduce leaves nothing of use but at ``root``. Out of place ``sendbuf``
     never changes.
 
-    ``algorithm`` is a registered name, ``mpi`` for the library's own call, or ``auto`` for what
-    ``choose(collective, ranks, bytes)`` names. Messages longer than ``segment`` bytes are cut (0: not cut).
-    ``chunks`` are those of a pipeline (None: by the size). ``groups`` says which ranks share a node (None: what
-    MPI_Comm_split_type finds), ``outer`` which allreduce runs between nodes. Planning is collective: every rank must
-    call it, and what is wrong on any rank is raised on all of them as the same ValueError, which names the ranks and
-    the values. ``start``, ``test`` and ``wait`` of a plan run it in the background, see ``Plan``.
+    ``algorithm`` is a registered name, ``mpi`` for the library's own call, or ``auto`` for what ``choose(collective,
+    ranks, bytes)`` names. Messages longer than ``segment`` bytes are cut (0: not cut). ``chunks`` are those of a
+    pipeline (None: by the size). ``groups`` says which ranks share a node (None: what MPI_Comm_split_type finds),
+    ``outer`` which allreduce runs between nodes, ``inner`` what runs inside them (None: ``shared_memory`` where all
+    buffers come from ``empty_shared``, else ``ring``). Planning is collective: every rank must call it, and what is
+    wrong on any rank is raised on all of them as the same ValueError, which names the ranks and the values. ``start``,
+    ``test`` and ``wait`` of a plan run it in the background, see ``Plan``.
     """
     if comm.Is_inter():
         raise ValueError("comm is an intercommunicator: its two groups are no ring; merge them first")
     rank, nranks = comm.Get_rank(), comm.Get_size()
-    request = _Request(collective, algorithm, op, segment, root, chunks, groups, outer, choose)
+    node = known_node(comm)
+    if node is not None:
+        node.collect()
+    request = _Request(collective, algorithm, op, segment, root, chunks, groups, outer, inner, choose)
     error: str | None = None
     try:
         request.inspect(sendbuf, recvbuf, rank, nranks)
@@ -82,6 +90,8 @@ def plan(
     ready = request.algorithm
     if groups is None and "groups" in dict(ready.arguments):
         ready = ready.given(groups=node_groups(comm))
+    if inner is None and "inner" in dict(ready.arguments) and shared_everywhere(comm, send, recv):
+        ready = ready.given(inner="shared_memory")
     itemsize = recv.dtype.itemsize
     program = compile_program(
         ready,
@@ -91,17 +101,22 @@ def plan(
         in_place=request.in_place,
         average=request.average,
         segment=segment_elements(segment, itemsize),
+        cache=CACHE_NBYTES // itemsize,
     )
     arrays = {"result": recv} if send is None else {"input": send, "result": recv}
+    beyond: Reach | None = None
+    if ready.shared is not None and nranks > 1:
+        beyond = reach(comm, ready, program, arrays, request.count)
     return Plan(
         collective,
         ready.name,
-        bind(program, comm, arrays, request.backend, nranks, op, TAG + number % TAGS),
+        bind(program, comm, arrays, request.backend, nranks, op, TAG + number % TAGS, beyond),
         in_place=request.in_place,
         bytes_sent=program.sent * itemsize,
         segment_nbytes=program.segment * itemsize,
         remark=_remark(algorithm, ready, nranks, choose is choose_by_rule),
         steps=program.steps,
+        meets=beyond is not None,
     )
 
 
@@ -141,10 +156,11 @@ class _Request:
         chunks: int | None,
         groups: Groups | None,
         outer: str,
+        inner: str | None,
         choose: Choose,
     ) -> None:
         self.collective, self.name, self.op, self.segment = collective, algorithm, op, segment
-        self.root, self.chunks, self.groups, self.outer = root, chunks, groups, outer
+        self.root, self.chunks, self.groups, self.outer, self.inner = root, chunks, groups, outer, inner
         self.choose = choose
         self.algorithm: Algorithm | None = None
         self.backend: Backend | None = None
@@ -215,15 +231,17 @@ class _Request:
         name = self.choose(self.collective, nranks, nbytes) if self.name == "auto" else self.name
         if name in RESERVED:
             raise ValueError(f"auto: {name!r} was chosen, which is no schedule")
-        given = {"chunks": self.chunks, "groups": self.groups, "outer": self.outer}
+        given = {"chunks": self.chunks, "groups": self.groups, "outer": self.outer, "inner": self.inner}
         for argument, value in given.items():  # whether the algorithm takes it or not
             if value is not None:
                 check_value(argument, value)
         chunks = default_chunks(nbytes) if self.chunks is None else self.chunks
         self.algorithm = algorithm_named(self.collective, name).given(
-            root=self.root, chunks=chunks, groups=self.groups, outer=self.outer
+            root=self.root, chunks=chunks, groups=self.groups, outer=self.outer, inner=self.inner or DEFAULTS["inner"]
         )
         self.algorithm.check(nranks)
+        if self.algorithm.shared is not None and self.backend.device != "cpu":
+            raise ValueError(f"{self.algorithm.title}: shares the memory of a node, and {self.backend.device} has none")
         if not self.algorithm.segmentable:
             compile_program(self.algorithm, rank, nranks, self.count, in_place=self.in_place)
 
@@ -248,27 +266,3 @@ class _Request:
 def _plain(value: object) -> object:
     """Return what can be sent to the other ranks whatever the caller gave."""
     return value if isinstance(value, (str, int)) else repr(value)
-
-
-def agree(comm: Any, error: str | None, terms: dict[str, object], number: int = 0) -> int:
-    """Return the highest ``number`` of the ranks where they ask for the same things and none has an error.
-
-    Raises the same ValueError on all of them otherwise. ``terms`` must have the same names on every rank.
-    """
-    everyone: list[tuple[str | None, dict[str, object], int]] = comm.allgather((error, terms, number))
-    failed = {rank: message for rank, (message, _, _) in enumerate(everyone) if message is not None}
-    if len(set(failed.values())) == 1 and len(failed) == len(everyone):
-        raise ValueError(failed[0])
-    disagreeing = []
-    for term in terms:
-        values = {rank: their[term] for rank, (_, their, _) in enumerate(everyone)}
-        first = values[0]
-        other = next((rank for rank, value in values.items() if value != first), None)
-        if other is not None:
-            disagreeing.append(f"{term} {first!r} on rank 0, {values[other]!r} on rank {other}")
-    if failed:
-        shown = "; ".join(f"rank {rank}: {message}" for rank, message in list(failed.items())[:4])
-        raise ValueError(shown)
-    if disagreeing:
-        raise ValueError("the ranks disagree: " + "; ".join(disagreeing))
-    return max(offered for _, _, offered in everyone)

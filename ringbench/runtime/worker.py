@@ -21,7 +21,7 @@ from ringbench.records.units import format_size
 from ringbench.runtime.arrays import Backend, backend_for
 from ringbench.runtime.choices import Choose, choose_by_rule
 from ringbench.runtime.data import Mismatch, Probe, rounds
-from ringbench.runtime.demands import COMPLEX, ITEMSIZE, memory_needed
+from ringbench.runtime.demands import COMPLEX, ITEMSIZE, memory_needed, memory_of
 from ringbench.runtime.execute import Plan
 from ringbench.runtime.late import Delays, LateCall
 from ringbench.runtime.limit import Limits
@@ -29,8 +29,10 @@ from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.runtime.plan import plan
 from ringbench.runtime.sync import Alignment, alignment
 from ringbench.runtime.timing import Contestant, clock_tick, nothing, run_rounds, sample
+from ringbench.runtime.windows import empty_shared
 from ringbench.schedule.parameters import parse_groups
 from ringbench.schedule.registry import algorithm_named
+from ringbench.schedule.semantics import collective_named
 
 #: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong. At the end
 #: there are two in a row, or what is wrong in every other call could be right in all that are checked.
@@ -52,10 +54,21 @@ def check_memory(comm: Any, settings: Settings, available: int, hosts: Sequence[
 
 
 @dataclass(slots=True)
+class _Buffers:
+    """Hold the sets of buffers that some algorithms of a size use in turns, all in one kind of memory."""
+
+    memory: str
+    probes: list[Probe] = field(default_factory=list)
+    reason: str | None = None
+    at: int = 0  # the set whose turn it is
+
+
+@dataclass(slots=True)
 class _Cell:
     """Hold one algorithm at one size while it is measured: a plan for each set of buffers, none where it cannot run."""
 
     algorithm: str
+    buffers: _Buffers
     plans: list[Plan] = field(default_factory=list)
     reason: str | None = None
     contestant: Contestant | None = None
@@ -136,13 +149,13 @@ class _Group:
         self.rank, self.nranks = self.comm.Get_rank(), self.comm.Get_size()
         self.count = nbytes // ITEMSIZE[settings.dtype]
         self.backend = backend
-        self.probes = [self._probe() for _ in range(settings.buffers)]
-        self.at = 0  # the set of buffers whose turn it is
+        memories = dict.fromkeys(memory_of(settings, name) for name in settings.algorithms)
+        self.buffers = {memory: self._buffers(memory) for memory in memories}
         self.delays: Callable[[], Delays] | None = None
         if settings.straggler is not None:
             late, seed = parse_straggler(settings.straggler), f"{settings.seed} {nbytes} {in_place}"
             self.delays = partial(Delays, late, self.rank, self.nranks, seed)
-        semantics = self.probes[0].semantics
+        semantics = collective_named(settings.collective)
         self.reduces = semantics.reduces
         self.rounds = semantics.reduces and rounds(settings.op, settings.dtype)
         self.cells = [self._plan(name) for name in settings.algorithms]
@@ -153,7 +166,17 @@ class _Group:
             steps = [cell.plan.steps for cell in self.live if cell.plan is not None]
             self.limits = Limits(self.comm, steps, settings.dtype, settings.op, backend)
 
-    def _probe(self) -> Probe:
+    def _buffers(self, memory: str) -> _Buffers:
+        found = _Buffers(memory)
+        try:
+            if memory == "shared" and self.backend.device != "cpu":
+                raise ValueError(f"device {self.backend.device!r}: only the memory of the cpu is shared by a node")
+            found.probes = [self._probe(memory) for _ in range(self.settings.buffers)]
+        except ValueError as error:  # no room in shared memory, or none that is shared: the same on all ranks
+            found.probes, found.reason = [], str(error)
+        return found
+
+    def _probe(self, memory: str) -> Probe:
         settings = self.settings
         return Probe(
             settings.collective,
@@ -165,13 +188,18 @@ class _Group:
             self.in_place,
             self.backend,
             settings.root,
+            empty=partial(empty_shared, self.comm) if memory == "shared" else None,
         )
 
     def _plan(self, name: str) -> _Cell:
-        cell = _Cell(name)
+        cell = _Cell(name, self.buffers[memory_of(self.settings, name)])
+        probes = cell.buffers.probes
+        if not probes:
+            cell.reason = cell.buffers.reason
+            return cell
         segment = DEFAULT_SEGMENT if self.settings.segment is None else self.settings.segment
         try:
-            for probe in self.probes:
+            for probe in probes:
                 made = self.make_plan(
                     self.settings.collective,
                     name,
@@ -184,6 +212,7 @@ class _Group:
                     chunks=self.settings.chunks,
                     groups=None if self.settings.groups is None else parse_groups(self.settings.groups),
                     outer=self.settings.outer,
+                    inner=self.settings.inner,
                     choose=self.choose,
                 )
                 cell.plans.append(made)
@@ -191,10 +220,10 @@ class _Group:
             cell.reason = str(error)
             return cell
         contestant = Contestant(prepare=nothing, run=cell.plans[0])
-        if len(self.probes) > 1:
+        if len(probes) > 1:
             contestant.prepare = partial(self._take_turn, cell, contestant)
-        elif self.probes[0].consumes_input:
-            contestant.prepare = partial(self.probes[0].write_input, TIMED)
+        elif probes[0].consumes_input:
+            contestant.prepare = partial(probes[0].write_input, TIMED)
         cell.contestant = contestant
         if self.delays is not None:
             cell.calm = replace(contestant, samples_s=[])
@@ -204,16 +233,17 @@ class _Group:
 
     def _take_turn(self, cell: _Cell, contestant: Contestant) -> None:
         """Restore the set of buffers that was used last, and have the next one used: it was left alone the longest."""
-        last = self.probes[self.at]
+        buffers = cell.buffers
+        last = buffers.probes[buffers.at]
         if last.consumes_input:
             last.write_input(TIMED)
-        self.at = (self.at + 1) % len(self.probes)
-        contestant.run = cell.plans[self.at]
+        buffers.at = (buffers.at + 1) % len(buffers.probes)
+        contestant.run = cell.plans[buffers.at]
 
     def check_first(self) -> None:
         """Run each algorithm on exact data, and floats on data that round, whose bits are compared over the ranks."""
         for cell in self.live:
-            for probe, ready in zip(self.probes, cell.plans, strict=True):
+            for probe, ready in zip(cell.buffers.probes, cell.plans, strict=True):
                 self._check(cell, probe, ready, FIRST, rounding=False, what="first check")
                 if self.rounds:
                     self._check(cell, probe, ready, FIRST, rounding=True, what="check of rounding")
@@ -236,7 +266,7 @@ class _Group:
     def check_last(self) -> None:
         """Run each algorithm twice more, on data it has not seen."""
         for cell in self.live:
-            for probe, ready in zip(self.probes, cell.plans, strict=True):
+            for probe, ready in zip(cell.buffers.probes, cell.plans, strict=True):
                 for salt in (LAST, VERY_LAST):
                     self._check(cell, probe, ready, salt, rounding=False, what="last check")
 
@@ -251,8 +281,9 @@ class _Group:
 
     def warm_up(self, rounds: int) -> None:
         """Run each algorithm some times more, in turns, after writing the data that are timed."""
-        for probe in self.probes:
-            probe.write_all(TIMED)
+        for buffers in self.buffers.values():
+            for probe in buffers.probes:
+                probe.write_all(TIMED)
         contestants = self._contestants()
         if not contestants or not rounds:
             return
@@ -309,6 +340,7 @@ class _Group:
                 clock_error_s=clock_error_s,
                 buffers=self.settings.buffers,
                 estimand=self.aligned.estimand,
+                memory=cell.buffers.memory,
                 **self._lateness(cell),
             )
             library = (cell.plan.algorithm if cell.plan else cell.algorithm) == "mpi"

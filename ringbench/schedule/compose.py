@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ringbench.schedule.step import Local, Operations, Span, Spans, Step, ranges, spans, work
+from ringbench.schedule.step import Local, Meet, Operation, Operations, Span, Spans, Step, peer, ranges, spans, work
 
 
 def floor_log2(number: int) -> int:
@@ -92,15 +92,23 @@ def halving_critical(nranks: int) -> tuple[Fraction, Fraction]:
     return folded_critical(2 * half, half, nranks)
 
 
-def renamed(operations: Operations, rank: Callable[[int], int]) -> Iterator[Step | Local]:
+def renamed(operations: Operations, rank: Callable[[int], int]) -> Iterator[Operation]:
     """Give the peers of a schedule other ranks."""
+
+    def owned(value: Spans) -> Spans:
+        if isinstance(value, tuple):
+            return tuple(span if span.rank is None else peer(rank(span.rank), span) for span in value)
+        return value if value.rank is None else peer(rank(value.rank), value)
+
     for operation in operations:
         if isinstance(operation, Step):
             dest = None if operation.dest is None else rank(operation.dest)
             source = None if operation.source is None else rank(operation.source)
             yield Step(dest=dest, send=operation.send, source=source, recv=operation.recv, combine=operation.combine)
+        elif isinstance(operation, Meet):
+            yield Meet(tuple(rank(member) for member in operation.ranks))
         else:
-            yield operation
+            yield Local(operation.action, owned(operation.dest), owned(operation.source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,26 +129,26 @@ class Part:
         for span in spans(value):
             for start, end in ranges(span, self.ntemp if span.place == "temp" else self.size):
                 if span.place == "work":
-                    found.append(Span("work", self.first + start, end - start))
+                    found.append(Span("work", self.first + start, end - start, span.rank))
                 elif span.place == "original":
                     found.append(self.saved(start, end - start))
                 else:
-                    found.extend(self._temp(start, end))
+                    found.extend(Span("temp", first, count, span.rank) for first, count in self._temp(start, end))
         return tuple(found)
 
     def saved(self, start: int, count: int) -> Span:
         """Return where blocks of its input are kept."""
         return Span("temp", self.ntemp // self.size * self.nblocks + self.first + start, count)
 
-    def _temp(self, start: int, end: int) -> Iterator[Span]:
+    def _temp(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         while start < end:
             slot, block = divmod(start, self.size)
             stop = min(end, (slot + 1) * self.size)
-            yield Span("temp", slot * self.nblocks + self.first + block, stop - start)
+            yield slot * self.nblocks + self.first + block, stop - start
             start = stop
 
 
-def placed(operations: Operations, part: Part) -> Iterator[Step | Local]:
+def placed(operations: Operations, part: Part) -> Iterator[Operation]:
     """Put a schedule on a part of a vector; what it scales is left to whoever uses it."""
     for operation in operations:
         if isinstance(operation, Step):
@@ -151,5 +159,7 @@ def placed(operations: Operations, part: Part) -> Iterator[Step | Local]:
                 recv=part.spans(operation.recv),
                 combine=operation.combine,
             )
+        elif isinstance(operation, Meet):
+            yield operation
         elif operation.action != "scale":
             yield Local(operation.action, part.spans(operation.dest), part.spans(operation.source))

@@ -1,4 +1,4 @@
-"""Count what a schedule costs: rounds, elements sent, elements reduced."""
+"""Count what a schedule costs: rounds, elements sent, elements reduced, and those that pass through shared memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from itertools import accumulate
 from typing import Any
 
 from ringbench.schedule.blocks import block_sizes
+from ringbench.schedule.compose import ceil_log2
 from ringbench.schedule.registry import Algorithm
 from ringbench.schedule.rendezvous import Observer, play
-from ringbench.schedule.step import Local, Spans, Step, block_numbers, ranges
+from ringbench.schedule.step import Local, Meet, Spans, Step, block_numbers, ranges
 from ringbench.schedule.step import spans as all_spans
 
 
@@ -22,7 +23,9 @@ class Cost:
     """Hold the exact counters of one schedule at one size, in elements.
 
     ``rounds``, ``critical_sent`` and ``critical_reduced`` are the longest chains of dependent messages, elements moved
-    and elements reduced: the factors of alpha, beta and gamma. ``sent`` and ``reduced`` hold one entry for each rank.
+    and elements reduced: the factors of alpha, beta and gamma. ``sent`` and ``reduced`` hold one entry for each rank,
+    and so do ``read`` and ``written``: what it reads from and writes to the memory of other ranks, which is moved too.
+    A meet takes the rounds in which each of its ranks can hear from all: ceil(lg N).
     """
 
     rounds: int
@@ -30,6 +33,8 @@ class Cost:
     critical_reduced: int
     sent: tuple[int, ...]
     reduced: tuple[int, ...]
+    read: tuple[int, ...]
+    written: tuple[int, ...]
 
     @property
     def sent_max(self) -> int:
@@ -79,11 +84,21 @@ class _Lengths(Observer):
     def reduce(self, rank: int, size: int) -> None:
         """Note that a rank adds so many elements."""
 
+    def reach(self, rank: int, read: int, written: int) -> None:
+        """Note that a rank reads and writes so many elements in the memory of others."""
+
+    def theirs(self, rank: int, value: Spans) -> int:
+        """Return how many elements of some spans are in the memory of others."""
+        return sum(self.elements(span) for span in all_spans(value) if span.rank not in (None, rank))
+
     def finish(self, rank: int, round: int, step: Step) -> None:
         if step.combine and step.source is not None:
             self.reduce(rank, self.elements(step.recv))
 
     def local(self, rank: int, round: int, action: Local) -> None:
+        read, written = self.theirs(rank, action.source), self.theirs(rank, action.dest)
+        if read or written:
+            self.reach(rank, read, written)
         if action.action == "combine":
             self.reduce(rank, self.elements(action.dest))
 
@@ -96,6 +111,18 @@ class _Clock(_Lengths):
         self.now = [(0, 0, 0)] * nranks
         self.later = [(0, 0, 0)] * nranks
         self.sent, self.reduced = [0] * nranks, [0] * nranks
+        self.read, self.written = [0] * nranks, [0] * nranks
+
+    def meet(self, ranks: tuple[int, ...], rounds: tuple[int, ...]) -> None:
+        depth, moved, reduced = map(max, zip(*(self.now[rank] for rank in ranks), strict=True))
+        for rank in ranks:
+            self.now[rank] = self.later[rank] = depth + ceil_log2(len(ranks)), moved, reduced
+
+    def reach(self, rank: int, read: int, written: int) -> None:
+        rounds, moved, reduced = self.now[rank]
+        self.now[rank] = rounds, moved + read + written, reduced
+        self.read[rank] += read
+        self.written[rank] += written
 
     def message(self, sender: int, send_round: int, sent: Step, receiver: int, recv_round: int, received: Step) -> None:
         size = self.elements(sent.send)
@@ -161,8 +188,11 @@ def critical_path(algorithm: Algorithm, nranks: int) -> Path:
 
     Where some rank takes part in as many rounds, and moves and adds as much, as the closed forms say, what that rank
     does is the path. Other schedules are played; those of very many messages are not, and rounds alone decide. Raises
-    ValueError where no rank takes part in all of them, and where one that is played cannot end.
+    ValueError where no rank takes part in all of them, where one that is played cannot end, and where ranks share
+    memory: what passes through that is no message.
     """
+    if algorithm.shared is not None:
+        raise ValueError(f"{algorithm.title}: its ranks share memory, so that messages do not tell what it takes")
     asked = sorted({0, 1, 2, nranks // 2, nranks - 1} & set(range(nranks)))
     paths = [_own_path(algorithm, rank, nranks) for rank in asked]
     path = max(paths, key=lambda path: (path.sent, path.rounds, path.reduced))
@@ -208,6 +238,8 @@ def own_steps(algorithm: Algorithm, rank: int, nranks: int) -> list[tuple[tuple[
                 peers.append(operation.source)
                 arriving = reader.elements(operation.recv)
                 length, reduced = max(length, arriving), arriving if operation.combine else 0
+        elif isinstance(operation, Meet):
+            raise ValueError(f"{algorithm.title}: its ranks share memory, so that messages do not tell what it takes")
         elif operation.action == "combine":
             reduced = reader.elements(operation.dest)
         found.append((tuple(peers), Fraction(length, nblocks), Fraction(reduced, nblocks)))
@@ -260,4 +292,6 @@ def cost(algorithm: Algorithm, nranks: int, count: int) -> Cost:
         critical_reduced=reduced,
         sent=tuple(clock.sent),
         reduced=tuple(clock.reduced),
+        read=tuple(clock.read),
+        written=tuple(clock.written),
     )

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from ringbench.schedule.picture import BOLD, Picture
 from ringbench.schedule.registry import Algorithm
-from ringbench.schedule.trace import Content, Named, Trace
+from ringbench.schedule.trace import Content, Move, Named, Trace, runs
 
 #: More ranks than these make a table or a picture that nobody can read.
 MAX_TEXT, MAX_SVG = 64, 32
@@ -35,6 +35,9 @@ def draw_text(algorithm: Algorithm, nranks: int) -> str:
             # At the end what is not complete is a left-over that the collective gives nobody.
             held = [(n, c) for n, c in held if c and (label == 0 or not trace.reduces or trace.complete(n[1], c))]
             rows[label][rank].append(trace.spell([named for named, _ in held], [content for _, content in held]))
+    for depth, members in trace.meets:
+        for rank in members:
+            rows[depth][rank].append(f"meet {runs(members, str)}")
     for move in trace.moves:
         if move.peer is not None:
             rows[move.round][move.peer].append(f"{trace.spell(move.sources)} -> {move.rank}")
@@ -55,11 +58,31 @@ def draw_text(algorithm: Algorithm, nranks: int) -> str:
         lines += ["", _row("round", [f"rank {rank}" for rank in shown], width)]
         rule = "-+-".join(["-----", *("-" * width for _ in shown)])
         for number, row in enumerate(wrapped):
+            if not any(row) and 0 < number < len(rows) - 1:
+                continue  # within the rounds of a meet
             name = "start" if number == 0 else "end" if number == len(rows) - 1 else str(number)
             lines += [rule] if name in ("start", "1", "end") else []
             for cells in zip_longest([name], *(row[rank] for rank in shown), fillvalue=""):
                 lines.append(_row(cells[0], cells[1:], width))
     return "\n".join([*lines, "", *_text_legend(trace, "\n".join(lines))]) + "\n"
+
+
+def _waves(moves: Sequence[Move]) -> list[list[Move]]:
+    """Part the moves of a round so that no rank gives twice, gets twice, or gives what it gets at the same time.
+
+    Messages are one wave. What passes through shared memory between two meets may be more.
+    """
+    waves: list[list[Move]] = []
+    gives, gets = dict[int | None, int](), dict[int, int]()
+    written = dict[tuple[int | None, Named], int]()
+    for move in moves:
+        before = [written.get((move.peer, named), 0) for named in move.sources]
+        at = max(gives.get(move.peer, 0), gets.get(move.rank, 0), *before, 0)
+        gives[move.peer] = gets[move.rank] = at + 1
+        written |= {(move.rank, named): at + 1 for named in move.targets}
+        waves += [[]] if at == len(waves) else []
+        waves[at].append(move)
+    return waves
 
 
 def _wrap(line: str) -> list[str]:
@@ -72,10 +95,19 @@ def _row(label: str, cells: Sequence[str], width: int) -> str:
 
 def _text_legend(trace: Trace, shown: str) -> list[str]:
     """Explain the signs that occur in a table."""
-    explained = (
+    moved = (
         (" -> ", "A -> 1", "sends block A to rank 1"),
         (" <- ", "A <- 1", "receives A from rank 1, which overwrites what was in A"),
         (" <+ ", "A <+ 1", "receives A from rank 1 and adds it to what was in A"),
+    )
+    shared = (
+        ("meet ", "meet 0-2", "goes on when ranks 0 to 2 have all come here"),
+        (" -> ", "A -> 1", "block A goes to rank 1, which reads it, or has it written, in shared memory"),
+        (" <- ", "A <- 1", "takes A from the memory of rank 1, which overwrites what was in A"),
+        (" <+ ", "A <+ 1", "takes A from the memory of rank 1 and adds it to what was in A"),
+    )
+    explained = (
+        *(shared if trace.shares else moved),
         (" = ", "A = tA", "copies tA over A, without a message"),
         (" += ", "A += tA", "adds tA to A, without a message"),
         (" /= ", "A /= N", "divides A by the number of ranks if the operation is an average"),
@@ -104,14 +136,24 @@ def draw_svg(algorithm: Algorithm, nranks: int) -> str:
     picture.ranks(78)
     picture.state([])
     states = [picture.y]
+    meets = dict.fromkeys(depth for depth, _ in trace.meets)
     # What a message brings is there when its receiver leaves its step, which may be later than the message's round.
-    for depth, alone in sorted({(at, move.peer is None) for move in trace.moves for at in (move.round, move.done)}):
+    events = {(at, move.peer is None) for move in trace.moves for at in (move.round, move.done)}
+    for depth, alone in sorted(events | {(depth, False) for depth in meets}):
+        if depth in meets:
+            del meets[depth]
+            picture.meets([ranks for at, ranks in trace.meets if at == depth])
         moves = [move for move in trace.moves if (move.round, move.peer is None) == (depth, alone)]
         if moves and alone:
             picture.alone(moves)
-        elif moves:
-            picture.messages(depth, moves)
         changed = [m for m in trace.moves if (m.done, m.peer is None) == (depth, alone) and m.sign != "/"]
+        *waves, last = _waves(moves) if moves and not alone else [[]]
+        for wave in waves:
+            picture.messages(depth, wave)
+            picture.state([move for move in wave if move in changed])
+            changed = [move for move in changed if move not in wave]
+        if last:
+            picture.messages(depth, last)
         if changed:
             picture.state(changed)
             states.append(picture.y)

@@ -1,6 +1,6 @@
 """Schedules broken on purpose, each in one way: the proof must refuse them, and the check of every run must catch them.
 
-No mutant changes who sends how much to whom, so that none can hang.
+No mutant changes who sends how much to whom, nor who meets whom but for all of them alike, so that none can hang.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from ringbench.schedule.registry import Algorithm
 from ringbench.schedule.semantics import collective_named
 from ringbench.schedule.step import (
     Local,
+    Meet,
+    Operation,
     Operations,
     Span,
     Spans,
@@ -27,7 +29,7 @@ from ringbench.schedule.step import (
 )
 from ringbench.schedule.verify import verify
 
-Program = list["Step | Local"]
+Program = list[Operation]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +39,17 @@ class ScheduleMutant:
     ``breaks`` says in words what is wrong, ``change(base, rank, nranks)`` is the broken program of a rank, and
     ``applies(base, nranks)`` says whether a schedule can be broken so. ``equivalent(base, nranks, count)`` is why
     nothing is broken for so many elements, None where it is; ``even`` asks for blocks of one size, ``op`` for an
-    operation.
+    operation. What a ``race`` does to data depends on who is faster: it is not run, and the proof alone must refuse it.
     """
 
     name: str
     breaks: str
-    change: Callable[[Algorithm, int, int], Sequence[Step | Local]]
+    change: Callable[[Algorithm, int, int], Sequence[Operation]]
     applies: Callable[[Algorithm, int], bool]
     equivalent: Callable[[Algorithm, int, int], str | None] = lambda base, nranks, count: None
     even: bool = False
     op: str | None = None
+    race: bool = False
 
 
 def mutated(base: Algorithm, mutant: ScheduleMutant) -> Algorithm:
@@ -137,6 +140,22 @@ def _misplace(base: Algorithm, rank: int, nranks: int) -> Program:
     return [*program, copy(work(0, nblocks), spare), *moves]
 
 
+def _lose_meet(which: int) -> Callable[[Algorithm, int, int], Program]:
+    """Leave out the first (0) or the last (-1) meet on all ranks."""
+
+    def change(base: Algorithm, rank: int, nranks: int) -> Program:
+        program = base.operations(rank, nranks)
+        meets = [at for at, operation in enumerate(program) if isinstance(operation, Meet)]
+        del program[meets[which]]
+        return program
+
+    return change
+
+
+def _meets(base: Algorithm, nranks: int) -> bool:
+    return base.shared is not None
+
+
 def _divide_again(base: Algorithm, rank: int, nranks: int) -> Program:
     return [*base.operations(rank, nranks), scale(work(0, base.blocks(nranks)))]
 
@@ -169,7 +188,7 @@ SCHEDULE_MUTANTS = (
         name="forgetful",
         breaks="every rank sends its input, not the sum so far",
         change=_forget,
-        applies=lambda base, nranks: _reduces(base, nranks) and not base.reads_original,
+        applies=lambda base, nranks: _reduces(base, nranks) and not base.reads_original and base.shared is None,
     ),
     ScheduleMutant(
         name="misplaced",
@@ -184,5 +203,19 @@ SCHEDULE_MUTANTS = (
         change=_divide_again,
         applies=_reduces,
         op="average",
+    ),
+    ScheduleMutant(
+        name="early",
+        breaks="nobody waits until all have come",
+        change=_lose_meet(0),
+        applies=_meets,
+        race=True,
+    ),
+    ScheduleMutant(
+        name="hasty",
+        breaks="nobody waits until all are done",
+        change=_lose_meet(-1),
+        applies=_meets,
+        race=True,
     ),
 )

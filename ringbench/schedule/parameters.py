@@ -1,4 +1,4 @@
-"""What a generator may be told beyond (rank, nranks): the root, the nodes, the chunks, the algorithm between nodes."""
+"""What a generator may be told beyond (rank, nranks): root, nodes, chunks, what runs between nodes and inside them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ Value: TypeAlias = "int | str | Groups | None"
 
 #: Every argument and its value unless given: ``root`` has or gets the vector; ``chunks`` are the pieces that follow
 #: each other through a pipeline; ``groups`` are the ranks of each node (None: all ranks share one); ``outer`` is the
-#: allreduce between nodes.
-DEFAULTS: dict[str, Value] = {"root": 0, "chunks": 4, "groups": None, "outer": "ring"}
+#: allreduce between nodes; ``inner`` says how ranks of a node exchange what they have.
+DEFAULTS: dict[str, Value] = {"root": 0, "chunks": 4, "groups": None, "outer": "ring", "inner": "ring"}
+
+INNERS = ("ring", "shared_memory")
 
 MAX_CHUNKS = 4096
 
@@ -26,6 +28,9 @@ def check_value(name: str, value: object) -> Value:
         raise ValueError(f"unknown argument {name!r} of a schedule; known: {', '.join(DEFAULTS)}")
     if name == "outer":
         if isinstance(value, str):
+            return value
+    elif name == "inner":
+        if isinstance(value, str) and value in INNERS:
             return value
     elif name == "groups":
         if value is None:
@@ -47,6 +52,7 @@ def check_value(name: str, value: object) -> Value:
         "chunks": f"a number from 1 to {MAX_CHUNKS}",
         "groups": "groups of ranks, none empty",
         "outer": "the name of an allreduce",
+        "inner": " or ".join(INNERS),
     }
     raise ValueError(f"{name} {value!r}: must be {wanted[name]}")
 
@@ -132,6 +138,8 @@ def samples(name: str, nranks: int) -> list[Value]:
         return [1, 2, 5]
     if name == "outer":
         return ["ring", "recursive_doubling", "naive", "rabenseifner"]
+    if name == "inner":
+        return list(INNERS)
     half, third = nranks // 2, nranks // 3
     layouts = [
         [range(half), range(half, nranks)],

@@ -154,17 +154,28 @@ class Picture(_Canvas):
     def _wires(self, moves: Sequence[Move]) -> list[_Wire]:
         # One rank often sends and receives in the same cell: one arrow stands a little to the left, one to the right.
         aside = min(6, self.cell / 4)
-        sent = {move.peer: self.edges(move.peer, move.sources) for move in moves if move.peer is not None}
-        starts = {rank: (min(xs) + max(xs) + self.cell) / 2 - aside for rank, xs in sent.items()}
         wires = []
         for move in moves:
             assert move.peer is not None
-            received = self.edges(move.rank, move.targets)
-            end = (min(received) + max(received) + self.cell) / 2 + aside
-            if abs(end - starts.get(move.rank, 0)) < aside:
+            sent, received = self.edges(move.peer, move.sources), self.edges(move.rank, move.targets)
+            start, end = (self._middle(edges) + side for edges, side in ((sent, -aside), (received, aside)))
+            own = (self._middle(self.edges(move.rank, one.sources)) - aside for one in moves if one.peer == move.rank)
+            if any(abs(end - other) < aside for other in own):
                 end -= 2 * aside
-            wires.append(_Wire(start=starts[move.peer], end=end, sent=sent[move.peer], received=received, move=move))
+            wires.append(_Wire(start=start, end=end, sent=sent, received=received, move=move))
         return sorted(wires, key=lambda wire: (abs(wire.end - wire.start), wire.start))
+
+    def _middle(self, edges: Sequence[float]) -> float:
+        return (min(edges) + max(edges) + self.cell) / 2
+
+    def meets(self, meets: Sequence[Sequence[int]]) -> None:
+        """Draw a line across the columns of those who meet."""
+        for members in meets:
+            for run in stretches(sorted(members)):
+                left, right = self.x(run[0]) - 4, self.x(run[-1]) + self.width + 4
+                self.path(f"M{left:g} {self.y + 18:g}H{right:g}", 'stroke="#222222" stroke-width="3" class="meet"')
+        self.text(14, self.y + 22, "meet", 14, "start")
+        self.y += 26
 
     def _arrow(self, wire: _Wire, round: int, top: float, y: float) -> None:
         move, turn = wire.move, 8 if wire.start < wire.end else -8
@@ -226,6 +237,7 @@ class Picture(_Canvas):
                 bool(signs & {("+", True), ("=", True)}),
             ),
             ("", "A /= N: A is divided by the number of ranks if the operation is an average", ("/", True) in signs),
+            ("", "a thick line: its ranks go on when all have come", bool(self.trace.meets)),
             *(("", f"{name}: {text}", True) for name, text in self.trace.explain_places()),
         ]
         self.text(14, self.y + 34, "legend", 15, "start", BOLD)

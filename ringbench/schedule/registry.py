@@ -13,7 +13,7 @@ from typing import Any
 
 from ringbench.schedule.parameters import DEFAULTS, Value, check_ranks, check_value, pairs, samples, value_text
 from ringbench.schedule.semantics import collective_named
-from ringbench.schedule.step import Local, Operations, Step, spans
+from ringbench.schedule.step import Local, Operation, Operations, Place, Step, spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +25,10 @@ class Algorithm:
     bytes sent by the busiest rank in units of the whole vector; ``formulas`` holds their text. Where they are not
     ``exact`` no schedule exceeds them. ``critical(nranks)`` is what is moved and what is reduced on the critical path,
     in units of the whole vector; None where there is no closed form. ``identical_bits`` claims that all ranks end with
-    the same bits. ``segmentable`` says that messages may be cut without a deadlock. ``arguments`` are those of the
-    generator beyond (rank, nranks); ``remark(nranks)`` is what a reader of a row must be told of what they led to.
+    the same bits. ``segmentable`` says that messages may be cut without a deadlock. ``shared`` is the place that the
+    ranks of a node must share: ``work``, so that the caller's vectors lie in shared memory, or ``temp``. ``arguments``
+    are those of the generator beyond (rank, nranks); ``remark(nranks)`` is what a reader of a row must be told of what
+    they led to.
     """
 
     collective: str
@@ -38,6 +40,7 @@ class Algorithm:
     sent: Callable[[int], Fraction]
     identical_bits: bool
     segmentable: bool
+    shared: Place | None = None
     formulas: tuple[str, str] = ("", "")
     exact: bool = True
     critical: Callable[[int], tuple[Fraction | int, Fraction | int] | None] = lambda nranks: None
@@ -45,7 +48,7 @@ class Algorithm:
     remark: Callable[[int], str | None] = lambda nranks: None
     make: Callable[[tuple[tuple[str, Value], ...]], Algorithm] | None = None
 
-    def operations(self, rank: int, nranks: int) -> list[Step | Local]:
+    def operations(self, rank: int, nranks: int) -> list[Operation]:
         """Return what ``rank`` does, in order; nothing for a single rank. Raises ValueError where it does not end."""
         self.check(nranks)
         if nranks == 1:
@@ -71,7 +74,9 @@ class Algorithm:
             if name != "outer":
                 continue
             flat = [
-                one for one in algorithms("allreduce") if one.identical_bits and "groups" not in dict(one.arguments)
+                one
+                for one in algorithms("allreduce")
+                if one.identical_bits and one.shared is None and "groups" not in dict(one.arguments)
             ]
             known = [one.name for one in flat]
             if value not in known:
@@ -80,12 +85,12 @@ class Algorithm:
     def variants(self, nranks: int) -> list[Algorithm]:
         """Return the algorithm with each choice of its arguments that has to be proved on so many ranks.
 
-        What runs between nodes is varied where there are many nodes, and its chunks where it has any.
+        What runs between and inside nodes is varied where there are many nodes, and its chunks where it has any.
         """
         found = {self: None}
         for name, _ in self.arguments:
             base = self
-            if name == "outer" or (name == "chunks" and "outer" in dict(self.arguments)):
+            if name in ("outer", "inner") or (name == "chunks" and "outer" in dict(self.arguments)):
                 base = self.given(groups=pairs(nranks))
             if name == "chunks":
                 base = base.given(outer="double_binary_tree")
@@ -117,10 +122,13 @@ class Algorithm:
     @property
     def reads_original(self) -> bool:
         """Say whether some step reads a rank's input as it was, asked in the same way."""
-        found = [step.send if isinstance(step, Step) else step.source for step in self._probe()]
+        found = [
+            step.send if isinstance(step, Step) else step.source if isinstance(step, Local) else ()
+            for step in self._probe()
+        ]
         return any(span.place == "original" for value in found for span in spans(value))
 
-    def _probe(self) -> tuple[Step | Local, ...]:
+    def _probe(self) -> tuple[Operation, ...]:
         return _probe(self.generator, tuple((name, DEFAULTS[name]) for name, _ in self.arguments))
 
     @property
@@ -130,7 +138,7 @@ class Algorithm:
 
 
 @cache
-def _probe(generator: Callable[..., Operations], arguments: tuple[tuple[str, Value], ...]) -> tuple[Step | Local, ...]:
+def _probe(generator: Callable[..., Operations], arguments: tuple[tuple[str, Value], ...]) -> tuple[Operation, ...]:
     return tuple(
         operation
         for nranks in (2, 3, 4)
@@ -156,7 +164,11 @@ def _nothing(nranks: int) -> None:
     return None
 
 
-def _bound(function: Callable[..., Any], arguments: tuple[tuple[str, Value], ...]) -> Callable[[int], Any]:
+def _private() -> None:
+    return None
+
+
+def _bound(function: Callable[..., Any], arguments: tuple[tuple[str, Value], ...]) -> Callable[..., Any]:
     """Fill in those arguments that a formula asks for."""
     asked = inspect.signature(function).parameters
     return partial(function, **{name: value for name, value in arguments if name in asked})
@@ -177,13 +189,14 @@ def register(
     remark: Callable[..., str | None] = _nothing,
     identical_bits: bool = True,
     segmentable: bool = True,
+    shared: Callable[..., Place | None] = _private,
 ) -> Callable[[Callable[..., Operations]], Callable[..., Operations]]:
     """Register the decorated generator ``f(rank, nranks, **arguments)`` as an algorithm of ``collective``.
 
-    The callables take ``nranks`` and, by name, those of the ``arguments`` that they depend on. ``formulas`` are
-    rounds and bytes as one writes them, for the docs. ``critical`` returns what is moved and what is reduced on the
-    critical path, where that has a closed form. Raises ValueError for an unknown collective or argument, and for
-    a name that is taken.
+    The callables take ``nranks`` and, by name, those of the ``arguments`` that they depend on. ``formulas`` are rounds
+    and bytes as one writes them, for the docs. ``critical`` returns what is moved and what is reduced on the critical
+    path, where that has a closed form. ``shared`` takes no ``nranks``. Raises ValueError for an unknown collective or
+    argument, and for a name that is taken.
     """
     if collective_named(collective).rooted and "root" not in arguments:
         raise ValueError(f"algorithm {name!r}: {collective} needs the argument 'root'")
@@ -209,6 +222,7 @@ def register(
                 remark=_bound(remark, values),
                 identical_bits=identical_bits,
                 segmentable=segmentable,
+                shared=_bound(shared, values)(),
                 arguments=values,
                 make=make,
             )

@@ -2,7 +2,8 @@
 
 The one engine behind ``verify`` and ``cost``. A message passes when its sender and its receiver both stand at the
 step that names it, and a rank leaves a step when both its messages have passed: the strictest progress MPI allows
-(no buffering at all), so what finishes here finishes under every eager limit.
+(no buffering at all), so what finishes here finishes under every eager limit. Ranks leave a meet when all that it
+names stand at one that names the same.
 """
 
 from __future__ import annotations
@@ -10,27 +11,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ringbench.schedule.step import Local, Step
+from ringbench.schedule.step import Local, Meet, Operation, Step
 
-Program = Sequence["Step | Local"]
+Program = Sequence[Operation]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """Say where a rank stands that cannot go on: its step, the step's round, and which halves are still open."""
+    """Say where a rank stands that cannot go on: its step, the step's round, and which halves are still open.
+
+    ``waits_for`` is the peer of the open half (of the receive where both are open), or the first that a meet lacks.
+    """
 
     rank: int
     round: int
-    step: Step
+    step: Step | Meet
     sending: bool
     receiving: bool
-
-    @property
-    def waits_for(self) -> int:
-        """Return the peer of the open half (of the receive where both are open)."""
-        peer = self.step.source if self.receiving else self.step.dest
-        assert peer is not None
-        return peer
+    waits_for: int
 
 
 class Observer:
@@ -45,12 +43,16 @@ class Observer:
     def finish(self, rank: int, round: int, step: Step) -> None:
         """See a rank leave a step."""
 
+    def meet(self, ranks: tuple[int, ...], rounds: tuple[int, ...]) -> None:
+        """See ranks meet, each in a round of its own."""
+
 
 def play(programs: Sequence[Program], observer: Observer) -> list[Blocked]:
     """Play the programs of all ranks to the end; return the ranks that are blocked for ever, none if it ended."""
     nranks = len(programs)
     position, rounds = [0] * nranks, [0] * nranks
-    current: list[Step | None] = [None] * nranks
+    current: list[Step | Meet | None] = [None] * nranks
+    waiting: dict[tuple[int, ...], int] = {}
     sending, receiving = [False] * nranks, [False] * nranks
     ready = list(range(nranks - 1, -1, -1))
     message, finish, local = observer.message, observer.finish, observer.local
@@ -66,6 +68,12 @@ def play(programs: Sequence[Program], observer: Observer) -> list[Blocked]:
                 sending[rank] = operation.dest is not None
                 receiving[rank] = operation.source is not None
                 return
+            if isinstance(operation, Meet):
+                current[rank] = operation
+                if rank in operation.ranks:
+                    members = tuple(operation.ranks)
+                    waiting[members] = waiting.get(members, 0) + 1
+                return
             local(rank, rounds[rank], operation)
         current[rank] = None
 
@@ -74,7 +82,9 @@ def play(programs: Sequence[Program], observer: Observer) -> list[Blocked]:
 
     def match(sender: int, receiver: int) -> bool:
         sent, received = current[sender], current[receiver]
-        if sent is None or received is None or sent.dest != receiver or received.source != sender:
+        if not (isinstance(sent, Step) and isinstance(received, Step)):
+            return False
+        if sent.dest != receiver or received.source != sender:
             return False
         if not (sending[sender] and receiving[receiver]):
             return False
@@ -87,6 +97,16 @@ def play(programs: Sequence[Program], observer: Observer) -> list[Blocked]:
         step = current[rank]
         if step is None:
             continue
+        if isinstance(step, Meet):
+            members = tuple(step.ranks)
+            if waiting.get(members, 0) == len(members):
+                del waiting[members]
+                observer.meet(members, tuple(rounds[member] for member in members))
+                for member in members:
+                    rounds[member] += 1
+                    enter(member)
+                    ready.append(member)
+            continue
         if step.dest is not None and match(rank, step.dest):
             ready.append(step.dest)
         if step.source is not None and match(step.source, rank):
@@ -97,8 +117,23 @@ def play(programs: Sequence[Program], observer: Observer) -> list[Blocked]:
             enter(rank)
             ready.append(rank)
 
+    def lacking(rank: int, step: Step | Meet) -> int:
+        if isinstance(step, Meet):
+            absent = [member for member in step.ranks if current[member] != step]
+            return absent[0] if absent else rank
+        peer = step.source if receiving[rank] else step.dest
+        assert peer is not None
+        return peer
+
     return [
-        Blocked(rank=rank, round=rounds[rank], step=step, sending=sending[rank], receiving=receiving[rank])
+        Blocked(
+            rank=rank,
+            round=rounds[rank],
+            step=step,
+            sending=sending[rank],
+            receiving=receiving[rank],
+            waits_for=lacking(rank, step),
+        )
         for rank, step in enumerate(current)
         if step is not None
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -14,12 +14,13 @@ class Span:
     """Name a range of consecutive blocks in one place.
 
     ``first`` is taken modulo the number of blocks of the place, so that a ring may count past the end; a range that
-    passes the end goes on at block 0.
+    passes the end goes on at block 0. ``rank`` is whose place it is (None: one's own).
     """
 
     place: Place
     first: int
     count: int = 1
+    rank: int | None = None
 
 
 Spans: TypeAlias = "Span | tuple[Span, ...]"
@@ -40,6 +41,11 @@ def temp(first: int, count: int = 1) -> Span:
     return Span("temp", first, count)
 
 
+def peer(rank: int, span: Span) -> Span:
+    """Name the same blocks in another rank's memory, where the algorithm shares that place."""
+    return Span(span.place, span.first, span.count, rank)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """Describe one ``Sendrecv`` of one rank.
@@ -56,8 +62,21 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Meet:
+    """Describe a barrier: none of ``ranks`` goes on before all of them have come, each naming the same ones.
+
+    What a rank did before is seen by the others after it.
+    """
+
+    ranks: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Local:
-    """Describe what a rank does without a message: ``dest = source``, ``dest += source`` or ``dest /= nranks``."""
+    """Describe what a rank does without a message: ``dest = source``, ``dest += source`` or ``dest /= nranks``.
+
+    Either side may be in another rank's memory (``peer``).
+    """
 
     action: Literal["copy", "combine", "scale"]
     dest: Spans
@@ -110,15 +129,22 @@ def block_numbers(value: Spans, nblocks: int, ntemp: int) -> list[tuple[Place, i
     return named
 
 
+def owners(value: Spans, rank: int) -> list[int]:
+    """Return whose memory each block is in that ``block_numbers`` spells out for a rank."""
+    return [rank if span.rank is None else span.rank for span in spans(value) for _ in range(span.count)]
+
+
 def describe(value: Spans, nblocks: int, ntemp: int) -> str:
-    """Say which blocks some spans name, for messages: ``block 3``, ``temp blocks 2..5``, ``blocks 3..1``."""
+    """Say which blocks some spans name, for messages: ``block 3``, ``temp blocks 2..5``, ``rank 1's blocks 3..1``."""
     words = []
     for span in spans(value):
-        prefix = "" if span.place == "work" else f"{span.place} "
+        prefix = "" if span.rank is None else f"rank {span.rank}'s "
+        prefix += "" if span.place == "work" else f"{span.place} "
         size = max(1, ntemp if span.place == "temp" else nblocks)
         first, last = span.first % size, (span.first + span.count - 1) % size
         words.append(f"{prefix}block {first}" if span.count == 1 else f"{prefix}blocks {first}..{last}")
     return " and ".join(words) if words else "no block"
 
 
-Operations: TypeAlias = Iterable["Step | Local"]
+Operation: TypeAlias = "Step | Meet | Local"
+Operations: TypeAlias = Iterable[Operation]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, TypeAlias
 
+from ringbench.schedule.compose import ceil_log2
 from ringbench.schedule.registry import Algorithm
 from ringbench.schedule.rendezvous import Observer, play
 from ringbench.schedule.semantics import collective_named
-from ringbench.schedule.step import Local, Place, Spans, Step, block_numbers, describe
+from ringbench.schedule.step import Local, Place, Spans, Step, block_numbers, describe, owners
 
 #: What a block holds: the inputs (rank, block) that were copied or added into it; empty where nothing was written yet.
 Content: TypeAlias = "frozenset[tuple[int, int]]"
@@ -23,7 +25,8 @@ MAX_LIST = 20
 class Move:
     """Hold one message (``peer`` sent it to ``rank``) or one local action (no peer), and what the targets hold after.
 
-    ``round`` is when a message travels, ``done`` when the receiver leaves its step: only then does it add.
+    ``round`` is when a message travels, ``done`` when the receiver leaves its step: only then does it add. What moves
+    between the memories of two ranks without a message has a peer too.
     """
 
     round: int
@@ -43,8 +46,9 @@ def _brings(algorithm: Algorithm, rank: int, block: int) -> bool:
 class Trace(Observer):
     """Play a schedule and write down its moves, each in its round: the depth in the order of dependence.
 
-    ``start`` and ``memory`` hold for each rank what is in its blocks before and after. Raises ValueError for fewer than
-    1 or more than ``limit`` ranks, for messages that do not fit, and for a schedule that cannot end.
+    ``start`` and ``memory`` hold for each rank what is in its blocks before and after, ``meets`` who met in which
+    round; ``shares`` says that ranks reach into each other's memory. Raises ValueError for fewer than 1 or more than
+    ``limit`` ranks, for messages that do not fit, and for a schedule that cannot end.
     """
 
     def __init__(self, algorithm: Algorithm, nranks: int, limit: int, what: str = "") -> None:
@@ -68,6 +72,8 @@ class Trace(Observer):
         ]
         self.memory = [dict(memory) for memory in self.start]
         self.moves: list[Move] = []
+        self.meets: list[tuple[int, tuple[int, ...]]] = []
+        self.shares = algorithm.shared is not None
         self.now, self.later = [0] * nranks, [0] * nranks
         self.arrived: dict[int, tuple[int, int, tuple[Named, ...], list[Content]]] = {}
 
@@ -111,12 +117,27 @@ class Trace(Observer):
             arrival, sender, sources, values = self.arrived.pop(rank)
             self._write(rank, arrival, sender, "+" if step.combine else "=", sources, self.named(step.recv), values)
 
+    def meet(self, ranks: tuple[int, ...], rounds: tuple[int, ...]) -> None:
+        """Have the ranks go on together: a meet takes the rounds in which each can hear from all."""
+        depth = max(self.now[rank] for rank in ranks) + ceil_log2(len(ranks))
+        for rank in ranks:
+            self.now[rank] = self.later[rank] = depth
+        self.meets.append((depth, ranks))
+
     def local(self, rank: int, round: int, action: Local) -> None:
         """Write what a rank does without a message, in the round of its last one."""
         sources, targets = self.named(action.source), self.named(action.dest)
         sign: Sign = "+" if action.action == "combine" else "=" if action.action == "copy" else "/"
-        values = [self.memory[rank][named] for named in (targets if sign == "/" else sources)]
-        self._write(rank, self.now[rank], None, sign, sources, targets, values)
+        holders = owners(action.dest, rank)
+        givers = holders if sign == "/" else owners(action.source, rank)
+        read = targets if sign == "/" else sources
+        values = [self.memory[giver][named] for giver, named in zip(givers, read, strict=True)]
+        places = range(len(targets))
+        for (giver, holder), part in groupby(places, key=lambda at: (givers[at], holders[at])):
+            own = list(part)
+            peer = None if giver == holder else giver
+            taken, put = tuple(sources[at] for at in own if sources), tuple(targets[at] for at in own)
+            self._write(holder, self.now[rank], peer, sign, taken, put, [values[at] for at in own])
 
     def _write(
         self,
@@ -138,7 +159,7 @@ class Trace(Observer):
         memory.update(zip(targets, after, strict=True))
         move = Move(
             round=round,
-            done=self.now[rank],
+            done=max(round, self.now[rank]),
             rank=rank,
             peer=peer,
             sign=sign,

@@ -7,10 +7,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ringbench.schedule.blocks import block_offsets
+from ringbench.schedule.races import find_race
 from ringbench.schedule.registry import Algorithm
 from ringbench.schedule.rendezvous import Blocked, Observer, Program, play
 from ringbench.schedule.semantics import Collective, collective_named
-from ringbench.schedule.step import Local, Place, Spans, Step, block_numbers
+from ringbench.schedule.step import Local, Meet, Place, Spans, Step, block_numbers, owners, spans
 from ringbench.schedule.step import describe as describe_spans
 
 
@@ -62,7 +63,16 @@ NOTHING = _Blocks([], [], frozenset())
 class _Prover(Observer):
     """Hold every rank's memory as symbols and refuse the first thing that is wrong."""
 
-    def __init__(self, title: str, collective: Collective, nranks: int, nblocks: int, ntemp: int, root: int) -> None:
+    def __init__(
+        self,
+        title: str,
+        collective: Collective,
+        nranks: int,
+        nblocks: int,
+        ntemp: int,
+        root: int,
+        shared: Place | None,
+    ) -> None:
         self.title, self.collective, self.nblocks, self.ntemp = title, collective, nblocks, ntemp
         self.symbols = _Symbols()
         self.memory: list[dict[Place, list[int | None]]] = []
@@ -74,6 +84,7 @@ class _Prover(Observer):
             self.memory.append({"work": start, "original": list(start), "temp": [None] * ntemp})
         self.arrived: list[list[int]] = [[] for _ in range(nranks)]
         self.couplings: list[tuple[tuple[int, int], tuple[int, int]]] = []
+        self.shared = shared
         self.seen: dict[Spans, _Blocks] = {}  # the same few spans are named by all ranks
 
     def error(self, rank: int, round: int, text: str) -> ScheduleError:
@@ -145,7 +156,14 @@ class _Prover(Observer):
         for (place, block), symbol in zip(received.named, self.arrived[rank], strict=True):
             self.write(rank, round, place, block, symbol, step.combine)
 
+    def meet(self, ranks: tuple[int, ...], rounds: tuple[int, ...]) -> None:
+        first, *rest = zip(ranks, rounds, strict=True)
+        self.couplings.extend((first, other) for other in rest)
+
     def local(self, rank: int, round: int, action: Local) -> None:
+        for span in (*spans(action.dest), *spans(action.source)):
+            if span.rank is not None and (span.place != self.shared or not 0 <= span.rank < len(self.memory)):
+                raise self.error(rank, round, f"reaches into {self.describe(span)}, which no other rank can")
         targets = self.blocks(rank, round, action.dest)
         if action.action == "scale":
             if not self.collective.reduces:
@@ -161,12 +179,14 @@ class _Prover(Observer):
             raise self.error(
                 rank, round, f"{action.action} of {self.describe(action.source)} to {self.describe(action.dest)}"
             )
-        if not sources.together.isdisjoint(targets.together):
-            place, block = min(sources.together & targets.together)
+        givers, holders = owners(action.source, rank), owners(action.dest, rank)
+        both = {*zip(givers, sources.named, strict=True)} & {*zip(holders, targets.named, strict=True)}
+        if both:
+            _, (place, block) = min(both)
             raise self.error(rank, round, f"reads and writes {_name(place, block)} in one {action.action}")
-        values = [self.read(rank, round, place, block) for place, block in sources.named]
-        for (place, block), symbol in zip(targets.named, values, strict=True):
-            self.write(rank, round, place, block, symbol, action.action == "combine")
+        values = [self.read(owner, round, *named) for owner, named in zip(givers, sources.named, strict=True)]
+        for owner, (place, block), symbol in zip(holders, targets.named, values, strict=True):
+            self.write(owner, round, place, block, symbol, action.action == "combine")
 
 
 def verify(algorithm: Algorithm, nranks: int, max_count: int | None = None) -> None:
@@ -174,7 +194,8 @@ def verify(algorithm: Algorithm, nranks: int, max_count: int | None = None) -> N
 
     Plays all ranks with symbols under synchronous sends and demands that messages meet in order, that no rank reads
     what it has not got, that every result block holds every contribution exactly once, and the same bits on all ranks
-    where the algorithm claims so. Blocks travel only into blocks of the same number, so what holds for blocks holds
+    where the algorithm claims so. Where ranks share memory, nothing that one of them writes may be touched by another
+    without a meet between. Blocks travel only into blocks of the same number, so what holds for blocks holds
     for every number of elements; that the blocks tile the vector is checked for each. Raises ScheduleError.
     """
     collective = collective_named(algorithm.collective)
@@ -190,12 +211,15 @@ def verify(algorithm: Algorithm, nranks: int, max_count: int | None = None) -> N
         _check_tiling(title, count, nblocks)
 
     programs = [algorithm.operations(rank, nranks) for rank in range(nranks)]
-    prover = _Prover(title, collective, nranks, nblocks, ntemp, algorithm.root)
+    prover = _Prover(title, collective, nranks, nblocks, ntemp, algorithm.root, algorithm.shared)
     for rank, program in enumerate(programs):
         _check_peers(prover, rank, nranks, program)
     blocked = play(programs, prover)
     if blocked:
         raise _stuck(prover, blocked)
+    race = find_race(programs, nblocks, ntemp) if algorithm.shared is not None else None
+    if race is not None:
+        raise ScheduleError(f"{title}: {race}")
     if algorithm.segmentable:
         _check_segments(prover, programs)
     _check_result(prover, collective, algorithm, programs)
@@ -209,16 +233,28 @@ def _check_tiling(title: str, count: int, nblocks: int) -> None:
 
 
 def _check_peers(prover: _Prover, rank: int, nranks: int, program: Program) -> None:
-    for number, step in enumerate(step for step in program if isinstance(step, Step)):
-        for verb, peer, spans in (("sends", step.dest, step.send), ("receives", step.source, step.recv)):
+    for number, step in enumerate(step for step in program if not isinstance(step, Local)):
+        if isinstance(step, Meet):
+            members = list(step.ranks)
+            known = len(set(members)) == len(members) and all(0 <= member < nranks for member in members)
+            if rank not in members or not known:
+                raise prover.error(rank, number, f"meets ranks {', '.join(map(str, members))}")
+            continue
+        for verb, peer, named in (("sends", step.dest, step.send), ("receives", step.source, step.recv)):
             if peer is not None and (peer == rank or not 0 <= peer < nranks):
-                raise prover.error(rank, number, f"{verb} {prover.describe(spans)} with rank {peer} as its peer")
+                raise prover.error(rank, number, f"{verb} {prover.describe(named)} with rank {peer} as its peer")
+            if any(span.rank is not None for span in spans(named)):
+                raise prover.error(rank, number, f"{verb} {prover.describe(named)}: messages are of one's own memory")
 
 
 def _stuck(prover: _Prover, blocked: Sequence[Blocked]) -> ScheduleError:
     """Name the message that never passes: one whose peer has ended, else one of the ring of ranks that wait."""
     by_rank = {state.rank: state for state in blocked}
     for state in blocked:
+        if isinstance(state.step, Meet):
+            if state.waits_for not in by_rank:
+                return prover.error(state.rank, state.round, f"waits to meet rank {state.waits_for}, which never comes")
+            continue
         if state.sending and state.step.dest not in by_rank:
             text = f"sends {prover.describe(state.step.send)} to rank {state.step.dest}, which never receives it"
             return prover.error(state.rank, state.round, text)
@@ -230,21 +266,25 @@ def _stuck(prover: _Prover, blocked: Sequence[Blocked]) -> ScheduleError:
         chain.append(peer)
     chain = chain[chain.index(peer) :]
     first = by_rank[min(chain)]
-    verb, spans = ("receive", first.step.recv) if first.receiving else ("send", first.step.send)
+    if isinstance(first.step, Meet):
+        what = f"meet rank {first.waits_for}"
+    elif first.receiving:
+        what = f"receive {prover.describe(first.step.recv)}"
+    else:
+        what = f"send {prover.describe(first.step.send)}"
     start = chain.index(first.rank)
     cycle = " -> ".join(str(rank) for rank in [*chain[start:], *chain[:start], first.rank])
-    return prover.error(
-        first.rank, first.round, f"deadlock: waits to {verb} {prover.describe(spans)}; ranks {cycle} wait"
-    )
+    return prover.error(first.rank, first.round, f"deadlock: waits to {what}; ranks {cycle} wait")
 
 
 def _check_segments(prover: _Prover, programs: Sequence[Program]) -> None:
     """Refuse a schedule that would deadlock once its messages are cut into many segments.
 
-    Segments of two steps joined by a message advance together, and so do those of all steps joined to them. If the
-    steps joined in this way are taken as one, the order within each rank must still be free of circles.
+    Segments of two steps joined by a message advance together, and so do those of all steps joined to them; a meet
+    joins those of all its ranks. If the steps joined in this way are taken as one, the order within each rank must
+    still be free of circles.
     """
-    rounds = [sum(isinstance(operation, Step) for operation in program) for program in programs]
+    rounds = [sum(not isinstance(operation, Local) for operation in program) for program in programs]
     first = [sum(rounds[:rank]) for rank in range(len(programs))]
     parent = list(range(sum(rounds)))
 
@@ -268,8 +308,8 @@ def _check_segments(prover: _Prover, programs: Sequence[Program]) -> None:
             if waiting[follower] == 0:
                 free.append(follower)
     for rank, program in enumerate(programs):
-        for number, step in enumerate(step for step in program if isinstance(step, Step)):
-            if waiting[find(first[rank] + number)]:
+        for number, step in enumerate(step for step in program if not isinstance(step, Local)):
+            if isinstance(step, Step) and waiting[find(first[rank] + number)]:
                 text = f"{prover.describe(step.send or step.recv)} deadlocks once messages are cut into segments"
                 raise prover.error(rank, number, text + " (register with segmentable=False)")
 
@@ -280,7 +320,7 @@ def _check_result(prover: _Prover, collective: Collective, algorithm: Algorithm,
     expected = [collective.contributors(block, nranks, root) for block in range(prover.nblocks)]
     results: dict[int, tuple[int, int]] = {}
     for rank in range(nranks):
-        last = sum(isinstance(operation, Step) for operation in programs[rank])
+        last = sum(not isinstance(operation, Local) for operation in programs[rank])
         for block in range(prover.nblocks):
             if not collective.gets(rank, block, root):
                 continue

@@ -31,6 +31,10 @@ KERNELS = ("sum", "average", "prod", "max", "copy", "divide", "fill")
 MESSAGES = ("Sendrecv", "Allreduce", "Reduce_scatter", "Allgather", "Allgatherv", "Bcast", "Reduce", "Alltoall")
 
 
+def of_messages(collective: str) -> list[str]:
+    return [algorithm.name for algorithm in algorithms(collective) if algorithm.shared is None]
+
+
 def on_device(array: Any, backend: FakeCudaBackend) -> Any:
     return array if array is MPI.IN_PLACE else CudaArray(backend, array)
 
@@ -57,7 +61,7 @@ def order(events: list[str]) -> str | None:
 def results(tests: Battery, backend: FakeCudaBackend) -> None:
     events = backend.events
     for collective in COLLECTIVES:
-        for name in [*(algorithm.name for algorithm in algorithms(collective)), "mpi"]:
+        for name in [*of_messages(collective), "mpi"]:
             for count in COUNTS:
                 ways = (
                     ("float32", "sum"),
@@ -132,6 +136,8 @@ def refused(tests: Battery, backend: FakeCudaBackend) -> None:
     refuse.everywhere("strided", device(np.ones(20)[::2]), device(np.ones(10)), "not contiguous")
     refuse.everywhere("overlap", device(host[:6]), device(host[4:]), "overlap by 16 bytes")
     refuse.everywhere("bool", MPI.IN_PLACE, device(np.ones(3, dtype=bool)), "lor", "land")
+    for name in ("shared_memory", "shared_copy"):
+        refuse.everywhere(name, MPI.IN_PLACE, device(np.ones(3)), "fakecuda has none", algorithm=name)
     last = tests.rank == tests.nranks - 1
     mine = device(host) if last else host
     refuse.everywhere("device on one rank", MPI.IN_PLACE, mine, "device 'cpu' on rank 0", "'fakecuda' on rank")
@@ -140,7 +146,7 @@ def refused(tests: Battery, backend: FakeCudaBackend) -> None:
 def measured(tests: Battery) -> None:
     """The whole way of a measurement: buffers, checks, samples."""
     for collective in COLLECTIVES:
-        names = (*(algorithm.name for algorithm in algorithms(collective)), "mpi")
+        names = (*of_messages(collective), "mpi")
         settings = Settings(
             collective=collective,
             algorithms=names,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from battery import Battery, battery
 from mpi4py import MPI
-from vectors import DTYPES, KINDS, OUT, PLACEMENTS, REDUCING, ROOTED, Case, Recording
+from vectors import DTYPES, KINDS, OUT, PLACEMENTS, REDUCING, ROOTED, Case, Recording, placed
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.settings import Settings
@@ -72,7 +72,8 @@ def one(
 ) -> None:
     """Run one plan twice, with other data each time."""
     root = number % tests.nranks if collective in ROOTED else 0
-    case = Case(collective, tests.rank, tests.nranks, count, dtype, op, placement, root)
+    needs = (tests.comm, name)
+    case = Case(collective, tests.rank, tests.nranks, count, dtype, op, placement, root, needs=needs)
     where = f"{collective} {name}, {count} {dtype}, {op}, {placement}, segment {segment}, root {root}"
 
     def make() -> Any:
@@ -152,11 +153,12 @@ def case_9_and_overflow(tests: Battery) -> None:
     brought = (2048.0, 1.0, 1.0)
     for name in names("allreduce"):
         half = np.full(3, brought[tests.rank % 3] if tests.rank < 3 else 0, dtype=np.float16)
+        half = placed(tests.comm, "allreduce", name, half)
         if name != "mpi" or reducible("float16"):
             plan("allreduce", name, tests.comm, MPI.IN_PLACE, half)()
             tests.check(set(half.tolist()) <= {2048.0, 2050.0}, f"float16, {name}: {half}")
         if name != "mpi":
-            small = np.full(5, 100, dtype=np.int8)
+            small = placed(tests.comm, "allreduce", name, np.full(5, 100, dtype=np.int8))
             plan("allreduce", name, tests.comm, MPI.IN_PLACE, small)()
             right = np.int64(100 * tests.nranks).astype(np.int8)
             tests.check((small == right).all(), f"int8, {name}: {small}, not {right}")
@@ -220,8 +222,8 @@ def cases_1_to_3(tests: Battery) -> None:
     """Rank r brings 2**r everywhere: the sum is 2**N - 1 and every missing bit names a rank."""
     for count in (1, 3, 4, 10):
         for name in (*names("allreduce"), "auto"):
-            mine = np.full(count, 2.0**tests.rank)
-            got = np.empty(count)
+            mine = placed(tests.comm, "allreduce", name, np.full(count, 2.0**tests.rank))
+            got = placed(tests.comm, "allreduce", name, np.zeros(count))
             plan("allreduce", name, tests.comm, mine, got)()
             tests.check((got == 2**tests.nranks - 1).all(), f"{name}, {count} elements: {got}")
 
@@ -230,15 +232,14 @@ def shapes(tests: Battery) -> None:
     """Contiguous arrays of any shape are vectors; what is only read may be read-only."""
     for send_shape, recv_shape in (((2, 3), (2, 3)), ((3, 5, 2), (5, 6)), ((4,), (2, 2)), ((), (1,))):
         for name in names("allreduce"):
-            mine = np.full(send_shape, 2**tests.rank, dtype=np.int64)
+            mine = placed(tests.comm, "allreduce", name, np.full(send_shape, 2**tests.rank, dtype=np.int64))
             mine.setflags(write=False)
-            got = np.zeros(recv_shape, dtype=np.int64)
+            got = placed(tests.comm, "allreduce", name, np.zeros(recv_shape, dtype=np.int64))
             plan("allreduce", name, tests.comm, mine, got)()
             tests.check((got == 2**tests.nranks - 1).all(), f"{name}, {send_shape} into {recv_shape}: {got}")
             tests.check((mine == 2**tests.rank).all(), f"{name}: a read-only input changed")
-    part = np.zeros((4, 3))  # rows of a matrix are contiguous
-    part[1:3] = 2.0**tests.rank
     for name in names("allreduce"):
+        part = placed(tests.comm, "allreduce", name, np.zeros((4, 3)))  # rows of a matrix are contiguous
         part[1:3] = 2.0**tests.rank
         plan("allreduce", name, tests.comm, MPI.IN_PLACE, part[1:3])()
         tests.check(
@@ -267,8 +268,8 @@ def bits(tests: Battery) -> None:
                 slack = slack + np.finfo(dtype).eps * np.abs(wanted)  # the last rounding, of the quotient or the sum
                 seen = set()
                 for placement in (True, False):
-                    got = np.empty(count, dtype)
-                    mine = inputs[tests.rank].copy()
+                    got = placed(tests.comm, "allreduce", name, np.zeros(count, dtype))
+                    mine = placed(tests.comm, "allreduce", name, inputs[tests.rank].copy())
                     run = plan("allreduce", name, tests.comm, MPI.IN_PLACE if placement else mine, got, op)
                     repeats = set()
                     for _ in range(3):
@@ -293,7 +294,7 @@ def case_14(tests: Battery) -> None:
     bound = 2 * np.finfo(np.float32).eps * sum(map(abs, brought))
     tests.check(abs(bound - 47.7) < 0.05, f"the bound is {bound}")
     for name in names("allreduce"):
-        got = np.full(3, brought[tests.rank], dtype=np.float32)
+        got = placed(tests.comm, "allreduce", name, np.full(3, brought[tests.rank], dtype=np.float32))
         plan("allreduce", name, tests.comm, MPI.IN_PLACE, got)()
         tests.check((np.abs(got - 1) <= bound).all(), f"{name}: {got}")
         if name == "ring":
@@ -308,7 +309,8 @@ def bytes_sent(tests: Battery) -> None:
         for algorithm in algorithms(collective):
             for count in counts:
                 for placement, segment in ((OUT, 0), (PLACEMENTS[2], 64)):
-                    case = Case(collective, tests.rank, nranks, count, "float32", "sum", placement)
+                    needs = (tests.comm, algorithm.name)
+                    case = Case(collective, tests.rank, nranks, count, "float32", "sum", placement, needs=needs)
                     proxy = Recording(tests.comm)
                     run = plan(collective, algorithm.name, proxy, case.sendbuf, case.recvbuf, "sum", segment, chunks=4)
                     case.fill(0)

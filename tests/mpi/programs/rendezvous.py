@@ -18,7 +18,16 @@ if __name__ == "__main__":
                 for placement in (OUT, PLACEMENTS[-1]):
                     # A segment of its own for each count, so that messages of a step differ in number of pieces.
                     for segment in (0, DEFAULT_SEGMENT, max(8, count // 2)):
-                        case = Case(algorithm.collective, tests.rank, tests.nranks, count, "float64", "sum", placement)
+                        case = Case(
+                            algorithm.collective,
+                            tests.rank,
+                            tests.nranks,
+                            count,
+                            "float64",
+                            "sum",
+                            placement,
+                            needs=(tests.comm, algorithm.name),
+                        )
                         run = plan(
                             algorithm.collective,
                             algorithm.name,

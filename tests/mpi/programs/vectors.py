@@ -8,7 +8,9 @@ import numpy as np
 from mpi4py import MPI
 
 from ringbench.runtime.arrays import numpy_dtype
+from ringbench.runtime.windows import empty_shared
 from ringbench.schedule.blocks import block_offsets
+from ringbench.schedule.registry import RESERVED, algorithm_named
 
 Vector = np.ndarray[Any, np.dtype[Any]]
 
@@ -79,11 +81,21 @@ def total(nranks: int, count: int, dtype: str, op: str, salt: int = 0) -> Vector
     return found
 
 
+def placed(comm: Any, collective: str, name: str, array: Vector) -> Vector:
+    """Return an array, or a copy of it in memory that is shared, where the algorithm needs its vectors there."""
+    if name in RESERVED or algorithm_named(collective, name).shared != "work":
+        return array
+    there: Vector = empty_shared(comm, array.size, array.dtype).reshape(array.shape)
+    there[...] = array
+    return there
+
+
 class Fenced:
     """Hold a vector with a fence on either side that nobody may touch."""
 
-    def __init__(self, count: int, dtype: str) -> None:
-        self.whole = np.full(count + 2 * GUARD, FENCE, dtype=numpy_dtype(dtype))
+    def __init__(self, whole: Vector, count: int) -> None:
+        self.whole = whole
+        self.whole[...] = FENCE
         self.fence = self.whole[0]  # True where the dtype is bool
         self.view = self.whole[GUARD : GUARD + count]
 
@@ -95,8 +107,18 @@ class Case:
     """Hold the buffers of one rank for one collective of one vector, filled by salt and judged by salt."""
 
     def __init__(
-        self, collective: str, rank: int, nranks: int, count: int, dtype: str, op: str, placement: str, root: int = 0
+        self,
+        collective: str,
+        rank: int,
+        nranks: int,
+        count: int,
+        dtype: str,
+        op: str,
+        placement: str,
+        root: int = 0,
+        needs: tuple[Any, str] = (None, "mpi"),
     ) -> None:
+        """Make the buffers; ``needs`` is a communicator, and the algorithm that says what memory they must be in."""
         count -= count % nranks if collective == "alltoall" else 0
         self.collective, self.rank, self.nranks, self.count = collective, rank, nranks, count
         self.dtype, self.op, self.placement, self.root = dtype, op, placement, root
@@ -108,9 +130,13 @@ class Case:
         self.got = {"reduce_scatter": own, "reduce": at_root}.get(collective, everything)
         self.received = self.got.stop - self.got.start
         out = placement == OUT
-        kind = numpy_dtype(dtype).str if dtype != "bfloat16" else dtype
-        self.recv = Fenced(self.received if out else count, kind)
-        self.send = Fenced(self.brought.stop - self.brought.start, kind) if out else None
+
+        def fenced(length: int) -> Fenced:
+            comm, name = needs
+            return Fenced(placed(comm, collective, name, np.zeros(length + 2 * GUARD, numpy_dtype(dtype))), length)
+
+        self.recv = fenced(self.received if out else count)
+        self.send = fenced(self.brought.stop - self.brought.start) if out else None
 
     @property
     def recvbuf(self) -> Vector:

@@ -1,0 +1,277 @@
+"""Memory that the ranks of a node share: vectors, what is refused, when it is freed, and results under load."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import Any
+
+import numpy as np
+from battery import Battery, battery
+from mpi4py import MPI
+
+import ringbench
+from ringbench.runtime import windows
+from ringbench.runtime.gate import Gate
+from ringbench.runtime.windows import empty_shared, known_node, place_of
+from ringbench.schedule.registry import algorithms
+
+ITERATIONS = int(os.environ.get("RINGBENCH_TEST_ITERATIONS", "300"))
+
+
+def alive() -> int:
+    return len(windows._WINDOWS)
+
+
+def vectors(tests: Battery) -> None:
+    """Page-aligned, of any type and length, apart from each other, and seen by the others."""
+    for count in (0, 1, 1025, 40_000):
+        for dtype in ("float32", "int8", "complex128", "bool", np.dtype(np.int64)):
+            mine = empty_shared(tests.comm, count + tests.rank, dtype)
+            tests.check(mine.size == count + tests.rank, f"{mine.size} elements of {count + tests.rank}")
+            tests.check(mine.dtype == np.dtype(dtype), f"{mine.dtype}, not {dtype}")
+            tests.check(
+                not mine.size or mine.ctypes.data % 4096 == 0, f"starts {mine.ctypes.data % 4096} bytes behind a page"
+            )
+            mine[...] = 1
+            tests.comm.Barrier()
+            tests.check((mine == 1).all(), "another rank wrote here")
+            place = place_of(mine)
+            tests.check(not mine.nbytes or place is not None, "not found by its address")
+            tests.check(place_of(np.zeros(3)) is None, "private memory is taken for shared")
+            if place is not None:
+                inner = place_of(mine[1:].reshape(-1)) if mine.size > 1 else place
+                tests.check(inner is not None and inner.window == place.window, "a part of it is not found")
+
+
+def freed_when_all_have_dropped(tests: Battery) -> None:
+    """Whoever drops first, at the next call of ours, and not before the last view of it on the last rank is gone."""
+    gc.collect()
+    node = known_node(tests.comm)
+    if node is not None:
+        node.collect()
+    before = alive()
+    for first in range(tests.nranks):
+        vector: Any = empty_shared(tests.comm, 1000)
+        part: Any = vector[10:20].reshape(2, 5)
+        tests.check(alive() == before + 1, f"{alive() - before} windows more, not 1")
+        if tests.rank == first:
+            vector = part = None
+        else:
+            vector = None
+        empty_shared(tests.comm, 1)  # the others still have a part
+        tests.check(alive() == before + 1 + (tests.nranks > 1), f"{alive() - before} windows while some have a part")
+        if part is not None:
+            part[...] = 7  # must not be a fault
+        part = None
+        ringbench.plan("allreduce", "ring", tests.comm, MPI.IN_PLACE, np.zeros(3))
+        tests.check(alive() == before, f"{alive() - before} windows more when all have dropped theirs")
+
+
+def freed_with_plans(tests: Battery) -> None:
+    """A plan keeps the memory of all that it reaches into; thousands of set-ups leave nothing behind."""
+    before = alive()
+    vector: Any = empty_shared(tests.comm, 5, "float64")
+    run = ringbench.plan("allreduce", "shared_memory", tests.comm, MPI.IN_PLACE, vector)
+    vector[...] = 1
+    if tests.rank == 0:
+        vector = None
+    empty_shared(tests.comm, 1)
+    run()
+    tests.check(vector is None or (vector == tests.nranks).all(), f"{vector} after others dropped theirs")
+    vector = run = None
+    private = np.zeros(9)
+    for _ in range(300):
+        copied = ringbench.plan("allreduce", "shared_copy", tests.comm, MPI.IN_PLACE, private, chunks=2)
+    private[...] = 2.0**tests.rank
+    copied()
+    tests.check((private == 2**tests.nranks - 1).all(), f"after 300 set-ups: {private}")
+    del copied
+    known = known_node(tests.comm)
+    if known is not None:
+        known.collect()
+    tests.check(alive() == before, f"{alive() - before} windows are left")
+
+
+def freed_with_communicators(tests: Battery) -> None:
+    """MPICH has some 2000 communicators, and windows have one each."""
+    gc.collect()
+    windows.node_of(tests.comm).collect()
+    before = alive()
+    for number in range(40):
+        other = tests.comm.Dup()
+        vector = empty_shared(other, 3, "float64")
+        vector[...] = number
+        ringbench.plan("allreduce", "shared_memory", other, MPI.IN_PLACE, vector)()
+        tests.check((vector == number * tests.nranks).all(), f"{vector} on a duplicate")
+        if number == 0:
+            kept = vector
+        del vector
+        other.Free()
+    tests.check(alive() == before + 1, f"{alive() - before} windows after their communicators, where one is used")
+    kept[...] = 1
+
+
+def refused(tests: Battery) -> None:
+    for count in (-1, 2.5, True, None):
+        tests.refused(f"count {count}", "count", call=lambda count=count: empty_shared(tests.comm, count))  # type: ignore[misc]
+    tests.refused("no type", "float3", call=lambda: empty_shared(tests.comm, 1, "float3"))
+    tests.refused("objects", "references", call=lambda: empty_shared(tests.comm, 1, object))
+    tests.refused(
+        "one rank asks for nonsense",
+        "count -1",
+        call=lambda: empty_shared(tests.comm, -1 if tests.rank == tests.nranks - 1 else 1),
+    )
+    tests.usable("after refusals")
+    huge = 2**50
+    words = ("MiB is needed", "has room for") if tests.nranks > 1 else ("cannot be had",)  # no file for one rank
+    text = tests.refused("more than there is", *words, call=lambda: empty_shared(tests.comm, huge))
+    tests.check(f"{4 * huge * tests.nranks / 2**20:.0f}" in text, text)
+    if tests.nranks == 1:
+        return
+    private, shared = np.zeros(4), empty_shared(tests.comm, 4, "float64")
+    for send, recv, named in (
+        (MPI.IN_PLACE, private, "recvbuf"),
+        (private, shared, "sendbuf"),
+        (shared, private, "recvbuf"),
+        (private.copy(), private, "sendbuf and recvbuf"),
+    ):
+        tests.refused(
+            f"{named} in private memory",
+            named,
+            "ringbench.empty_shared",
+            call=lambda send=send, recv=recv: ringbench.plan("allreduce", "shared_memory", tests.comm, send, recv),  # type: ignore[misc]
+        )
+    tests.refused(
+        "private on one rank",
+        "recvbuf not in shared memory",
+        call=lambda: ringbench.plan(
+            "allreduce", "shared_memory", tests.comm, MPI.IN_PLACE, shared if tests.rank else private
+        ),
+    )
+    tests.usable("after refused plans")
+
+
+def hierarchies(tests: Battery) -> None:
+    """They use shared memory inside nodes where all buffers are in it, and say so; groups may be any."""
+    layouts = {
+        2: [((0, 1),), ((0,), (1,))],
+        3: [((0, 2), (1,))],
+        4: [((0, 1), (2, 3)), ((0, 3), (1, 2)), ((0,), (1, 2, 3))],
+        8: [((0, 1, 2, 3), (4, 5, 6, 7)), ((0, 2), (1, 3), (4, 6), (5, 7))],
+    }
+    for groups in layouts.get(tests.nranks, []):
+        for name in ("hierarchical", "hierarchical_leaders"):
+            for op in ("sum", "average"):
+                for out in (False, True):
+                    mine, got = (empty_shared(tests.comm, 1003, "float64") for _ in range(2))
+                    send = mine if out else MPI.IN_PLACE
+                    run = ringbench.plan(
+                        "allreduce", name, tests.comm, send, got, op, groups=groups, outer="rabenseifner"
+                    )
+                    for salt in range(3):
+                        (mine if out else got)[...] = (salt + 1) * 2.0**tests.rank
+                        run()
+                        right = (salt + 1) * (2**tests.nranks - 1) / (tests.nranks if op == "average" else 1)
+                        where = f"{name} over {groups}, {op}, {'out of' if out else 'in'} place"
+                        tests.check((got == right).all(), f"{where}: {got[:3]}, not {right}")
+                    tests.check("shared memory inside" in str(run.remark), f"{where}: {run.remark}")
+                    forced = ringbench.plan("allreduce", name, tests.comm, send, got, op, groups=groups, inner="ring")
+                    tests.check("shared memory" not in str(forced.remark), f"{where}, ring: {forced.remark}")
+    private = np.ones(5)
+    run = ringbench.plan("allreduce", "hierarchical", tests.comm, MPI.IN_PLACE, private)
+    tests.check("shared memory" not in str(run.remark), f"private memory: {run.remark}")
+
+
+def under_load(tests: Battery) -> None:
+    """Data that change at every call, ranks that come late in turns, and no call may see those of another."""
+    random = np.random.default_rng(tests.rank)
+    plans = []
+    for algorithm in algorithms():
+        if algorithm.shared is None or algorithm.collective not in ("allreduce", "allgather", "bcast"):
+            continue
+        for count in (tests.nranks, 999):
+            make = empty_shared if algorithm.shared == "work" else lambda comm, count, dtype: np.empty(count, dtype)
+            vector = make(tests.comm, count, "float64")
+            root = tests.nranks - 1 if algorithm.collective == "bcast" else 0
+            run = ringbench.plan(
+                algorithm.collective, algorithm.name, tests.comm, MPI.IN_PLACE, vector, root=root, chunks=2
+            )
+            plans.append((algorithm, vector, run, np.arange(count) % 5))
+    wrong = 0
+    for iteration in range(ITERATIONS):
+        for algorithm, vector, run, pattern in plans:
+            if random.random() < 0.05:
+                os.sched_yield()
+            base = pattern + iteration
+            if algorithm.collective == "allgather":
+                size, longer = divmod(vector.size, tests.nranks)
+                first = tests.rank * size + min(tests.rank, longer)
+                vector[...] = -1
+                own = slice(first, first + size + (tests.rank < longer))
+                vector[own] = base[own]
+                right = base
+            elif algorithm.collective == "bcast":
+                vector[...] = base if tests.rank == tests.nranks - 1 else -1
+                right = base
+            else:
+                vector[...] = base * (tests.rank + 1)
+                right = base * (tests.nranks * (tests.nranks + 1) // 2)
+            run()
+            if not np.array_equal(vector, right):
+                wrong += 1
+                tests.check(wrong > 3, f"{algorithm.title}, iteration {iteration}: {vector[:4]}, not {right[:4]}")
+            vector[...] = -2  # at once: whoever still reads would see it
+    tests.check(not wrong, f"{wrong} of {ITERATIONS * len(plans)} calls were wrong")
+
+
+def who_waits_moves_messages(tests: Battery) -> None:
+    """A rank that stands at a barrier still has a message to give, for which the others wait before they come."""
+    if tests.nranks < 2:
+        return
+    node = windows.node_of(tests.comm)
+    meet = node.gate(tuple(range(tests.nranks))).passing(())
+    big = np.zeros(2**20)  # no library sends as much before somebody asks for it
+    for _ in range(20):
+        if tests.rank == 0:
+            big[...] = 5
+            request = tests.comm.Isend(big, 1, 3)
+            meet()
+            request.Wait()
+        else:
+            if tests.rank == 1:
+                tests.comm.Recv(big, 0, 3)
+            meet()
+        tests.check((big == 5).all() or tests.rank > 1, "a message was lost")
+
+
+def closed_gates(tests: Battery) -> None:
+    gate = Gate(tests.comm)
+    meet = gate.passing(())
+    for _ in range(1000):  # many times round the numbers
+        meet()
+    tests.comm.Barrier()
+    gate.close()
+    try:
+        meet()
+    except (StopIteration, MPI.Exception):
+        tests.check(True, "")
+    else:
+        tests.check(False, "a closed barrier was passed")
+
+
+if __name__ == "__main__":
+    with battery() as tests:
+        if sys.argv[1:] == ["load"]:
+            under_load(tests)
+        else:
+            vectors(tests)
+            freed_when_all_have_dropped(tests)
+            freed_with_plans(tests)
+            closed_gates(tests)
+            who_waits_moves_messages(tests)
+            refused(tests)
+            hierarchies(tests)
+            under_load(tests)
+            freed_with_communicators(tests)
