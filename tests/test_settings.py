@@ -25,11 +25,13 @@ OTHER = Settings(
     chunks=17,
     groups="0,2/1,3",
     outer="double_binary_tree",
+    inner="shared_memory",
     choose_from="results/a run",
     limit=True,
     order="blocked",
     sync="roundtime",
     buffers=3,
+    memory="shared",
     precision=0.0125,
     min_samples=3,
     max_samples=13,
@@ -229,7 +231,7 @@ def test_a_run_is_gone_on_with_by_what_its_file_says(settings: Settings) -> None
 
 def test_a_run_of_a_version_with_fewer_settings_is_gone_on_with_too() -> None:
     stored = json.loads(json.dumps({**Settings().to_json(), "ranks": [2]}))
-    for name in ("root", "chunks", "groups", "outer", "choose_from", "limit"):
+    for name in ("root", "chunks", "groups", "outer", "inner", "choose_from", "limit", "memory"):
         del stored[name]
     assert plan_from(stored) == SweepPlan(settings=Settings(), ranks=(2,))
 

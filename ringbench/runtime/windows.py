@@ -104,7 +104,7 @@ def shared_window(comm: Any, nbytes: int) -> tuple[Any, int]:
 
 
 def _bytes_at(address: int, nbytes: int) -> Array:
-    memory: Any = MPI.memory.fromaddress(address, nbytes)
+    memory: Any = MPI.buffer.fromaddress(address, nbytes)
     return np.frombuffer(memory, dtype=np.uint8)
 
 
