@@ -73,9 +73,11 @@ _ALL = (
         library=True,
     ),
     Guard(
-        name="small shm", letter="H", about="machine", meaning="/dev/shm is too small for the MPI library's shared
-        memory: it may take a slower way, or fail; vectors in " "shared memory are refused", advice="give it more:
-        --shm-size 1g with docker, mount -o remount,size=1g /dev/shm as root",
+        name="small shm",
+        letter="H",
+        about="machine",
+        meaning="/dev/shm is too small for the MPI library's shared memory: it may take a slower way, or fail",
+        advice="give it more: --shm-size 1g with docker, mount -o remount,size=1g /dev/shm as root",
     ),
     Guard(
         name="no cma",
