@@ -65,11 +65,13 @@ def test_a_plan_of_every_key(tmp_path: Path) -> None:
         chunks = 17
         groups = "0,2/1,3"
         outer = "double_binary_tree"
+        inner = "shared_memory"
         choose_from = "results/a run"
         limit = true
         order = "blocked"
         sync = "roundtime"
         buffers = 3
+        memory = "shared"
         # how long
         precision = 0.0125
         min_samples = 3
