@@ -47,9 +47,9 @@ def reach(comm: Any, algorithm: Algorithm, program: Program, arrays: Mapping[str
     rank = comm.Get_rank()
     here = next(group for group in node.groups if rank in group)
     meets = dict.fromkeys(move.ranks for move in program.moves if isinstance(move, Gather))
-    far = next((other for ranks in meets for other in ranks if other not in here), None)
-    error = None if far is None else f"{algorithm.title}: ranks {rank} and {far} are on two nodes, and share no memory"
-    agree(comm, error)
+    apart = any(other not in here for ranks in meets for other in ranks)
+    words = f"{algorithm.title}: its ranks share memory, but are on {len(node.groups)} nodes"
+    agree(comm, words if apart else None)
 
     dtype = arrays["result"].dtype
     own: dict[str, Array] = {}
