@@ -124,7 +124,7 @@ def evaluated(text: str, nranks: int, chunks: int) -> Fraction:
     """Return the value of a formula as it is written."""
     f = nranks.bit_length() - 1
     names = {"N": nranks, "f": f, "p": 2**f, "L": (nranks - 1).bit_length(), "c": chunks}
-    explicit = re.sub(r"(?<=[0-9)])(?=[A-Za-z(])", "*", text)
+    explicit = re.sub(r"(?<=[A-Za-z0-9)])(?=[A-Za-z(])", "*", text)  # names are single letters
     python = re.sub(r"[A-Za-z]+|[0-9]+", lambda found: f"Fraction({names.get(found[0], found[0])})", explicit)
     return Fraction(eval(python, {"Fraction": Fraction}))
 

@@ -429,7 +429,7 @@ def test_verify_says_how_many_choices_of_which_arguments_it_went_through(capsys:
     for collective, name, arguments in (
         ("bcast", "binomial", "root"),
         ("bcast", "chain", "root, chunks"),
-        ("allreduce", "hierarchical", "groups, outer, chunks"),
+        ("allreduce", "hierarchical", "groups, outer, chunks, inner"),
     ):
         assert main(["verify", "--max-ranks", "5", "--collective", collective, "--algorithms", name]) == 0
         variants = [registry.algorithm_named(collective, name).variants(nranks) for nranks in range(1, 6)]

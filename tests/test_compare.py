@@ -12,10 +12,12 @@ import pytest
 from ringbench.model.compare import ENOUGH_LAUNCHES, Comparison, compare_rows, compare_runs
 from ringbench.records.row import Row
 from ringbench.records.run import Run
+from ringbench.report.tables import render
 
 FIELDS = [
     *("collective", "nranks", "nbytes", "algorithm", "baseline", "ratio", "ratio_low", "ratio_high", "in_place"),
     *("verdict", "op", "dtype", "device", "reason", "p_value", "launch_p_value", "launches", "warnings"),
+    *("memory", "baseline_memory"),
 ]
 
 
@@ -398,3 +400,23 @@ def test_hosts_of_rank_counts_in_one_run_only_do_not_matter() -> None:
 def test_runs_alike_but_without_a_common_cell_are_refused() -> None:
     with pytest.raises(ValueError, match="no cell in common"):
         compare_runs(run([row("ring", nbytes=8)]), run([row("ring", nbytes=16)]))
+
+
+def test_two_algorithms_are_compared_whatever_memory_they_need_and_it_is_named() -> None:
+    rows = [row("shared_memory", memory="shared"), row("mpi")]
+    (found,) = compare_rows(rows, "shared_memory", "mpi")
+    assert (found.memory, found.baseline_memory) == ("shared", "private")
+    text = render([found.to_json()], "compare", "text")
+    assert "shared_memory in shared memory, mpi in private" in " ".join(text.split())
+    (alike,) = compare_rows([row("ring"), row("mpi")])
+    assert "memory" not in render([alike.to_json()], "compare", "text")
+
+
+def test_runs_in_unlike_memory_are_not_compared() -> None:
+    private, shared = run([row("ring")], "a"), run([row("ring", memory="shared")], "b")
+    with pytest.raises(ValueError, match="memory: private against shared"):
+        compare_runs(private, shared)
+    (forced,) = compare_runs(private, shared, force=True)
+    assert (forced.memory, forced.baseline_memory) == ("shared", "private")
+    both = run([row("ring"), row("shared_memory", memory="shared")], "c")
+    assert [one.algorithm for one in compare_runs(both, both)] == ["ring", "shared_memory"]

@@ -395,7 +395,7 @@ def test_arguments_that_no_algorithm_asks_for_are_left_alone() -> None:
 def test_an_algorithm_is_configured_by_the_settings() -> None:
     settings = Settings(algorithms=("hierarchical",), groups="2,3/0,1", outer="naive", chunks=9, root=2)
     found = dict(configured(settings, "hierarchical").arguments)
-    assert found == {"groups": ((0, 1), (2, 3)), "outer": "naive", "chunks": 9}
+    assert found == {"groups": ((0, 1), (2, 3)), "outer": "naive", "chunks": 9, "inner": "ring"}
     trees = [configured(Settings(), "double_binary_tree", 4, nbytes) for nbytes in (8, 2**20, 2**30)]
     assert [dict(algorithm.arguments) for algorithm in trees] == [{"chunks": 1}, {"chunks": 2}, {"chunks": 64}]
     assert dict(configured(replace(settings, collective="bcast"), "binomial").arguments) == {"root": 2}

@@ -19,7 +19,8 @@ from ringbench.runtime.arrays import NumpyBackend, numpy_dtype  # noqa: E402
 from ringbench.runtime.compile import compile_program  # noqa: E402
 from ringbench.runtime.demands import ITEMSIZE  # noqa: E402
 from ringbench.runtime.execute import MPI_TYPES, TAG, Call, Plan, bind  # noqa: E402
-from ringbench.runtime.moves import Combine, Copy, Divide, Exchange, Piece, Program  # noqa: E402
+from ringbench.runtime.moves import Combine, Copy, Divide, Exchange, Gather, Piece, Program  # noqa: E402
+from ringbench.runtime.shared import Reach  # noqa: E402
 from ringbench.schedule.parameters import pairs  # noqa: E402
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms  # noqa: E402
 from ringbench.schedule.semantics import collective_named  # noqa: E402
@@ -171,7 +172,8 @@ def with_all(algorithm: Algorithm, nranks: int) -> Algorithm:
     return algorithm.given(root=nranks - 1, chunks=2, groups=pairs(nranks))
 
 
-every = pytest.mark.parametrize("algorithm", algorithms(), ids=lambda a: f"{a.collective}-{a.name}")
+OF_MESSAGES = [algorithm for algorithm in algorithms() if algorithm.shared is None]
+every = pytest.mark.parametrize("algorithm", OF_MESSAGES, ids=lambda a: f"{a.collective}-{a.name}")
 placements = pytest.mark.parametrize("in_place", [True, False], ids=["in", "out"])
 
 
@@ -278,7 +280,7 @@ def is_needed(job: Job, rank: int, index: int) -> bool:
 
 
 def test_the_host_waits_for_nothing() -> None:
-    for algorithm in algorithms():
+    for algorithm in OF_MESSAGES:
         program = compile_program(with_all(algorithm, 3), 0, 3, 12, in_place=True, average=True)
         calls = bind(program, Comm(), {"result": np.zeros(12)}, NumpyBackend(), 3)
         assert "synchronize" not in kinds(calls)
@@ -345,6 +347,24 @@ def test_kernels_are_numpys_own_on_views() -> None:
         call(*arguments)
     assert result.tolist()[:4] == [half / 4, (half + 2) / 4, half + 4, half + 6]
     assert result.tolist()[half - 1 :] == [3 * half - 2, *range(half, 2 * half)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_shared_is_reached_between_barriers(dtype: str) -> None:
+    own, other = (np.arange(4).astype(numpy_dtype(dtype)) for _ in range(2))
+    seen: list[tuple[int, ...]] = []
+    beyond = Reach(theirs={("result", 1): other}, own={"temp": own[:2]}, meet=lambda ranks: partial(seen.append, ranks))
+    here, there = Piece("result", 0, 2), Piece("result", 2, 4, 1)
+    program = Program(
+        moves=(Gather((0, 1)), Copy(there, here), Copy(here, there), Copy(there, Piece("temp", 0, 2)), Gather((1, 2))),
+        scratch={"temp": 2},
+        sent=0,
+        segment=9,
+    )
+    for call, arguments in bind(program, Comm(), {"result": own}, NumpyBackend(), 2, "sum", beyond):
+        call(*arguments)
+    assert own.tolist() == [*np.arange(4).astype(numpy_dtype(dtype))[2:].tolist()] * 2
+    assert seen == [(0, 1), (1, 2)]
 
 
 def test_every_dtype_can_be_moved() -> None:

@@ -30,6 +30,7 @@ RIGHT = {
         ("allreduce", "naive"),
         ("reduce_scatter", "ring"),
         ("reduce", "binomial"),
+        ("reduce_scatter", "shared_memory"),
     )
     for nranks in (2, 3, 4, 5, 8)
 }
@@ -47,12 +48,14 @@ def test_the_proof_refuses_every_changed_schedule_but_those_that_are_right(
             broken = mutated(base, mutant)
             right = (collective, algorithm, mutant.name, nranks) in RIGHT
             assert (refusal(broken, nranks) is None) == right, mutant.name
-            if mutant.name != "misplaced":  # which no blocks of unlike size allow
+            if mutant.name != "misplaced" and not mutant.race:  # the one no blocks of unlike size allow
                 assert (fault(broken, nranks) is None) == right, mutant.name
 
 
 def test_no_mutant_changes_who_talks_to_whom() -> None:
     for mutant in SCHEDULE_MUTANTS:
+        if mutant.race:  # a ring has no meets
+            continue
         changed = mutated(RING, mutant)
         for rank in range(4):
             peers = [

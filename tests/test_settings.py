@@ -25,12 +25,14 @@ OTHER = Settings(
     chunks=17,
     groups="0,2/1,3",
     outer="double_binary_tree",
+    inner="shared_memory",
     choose_from="results/a run",
     limit=True,
     order="blocked",
     sync="roundtime",
     buffers=3,
     straggler="rank=1,delay=5ms",
+    memory="shared",
     precision=0.0125,
     min_samples=3,
     max_samples=13,
@@ -64,12 +66,14 @@ def test_a_plan_of_every_key(tmp_path: Path) -> None:
         chunks = 17
         groups = "0,2/1,3"
         outer = "double_binary_tree"
+        inner = "shared_memory"
         choose_from = "results/a run"
         limit = true
         order = "blocked"
         sync = "roundtime"
         buffers = 3
         straggler = "rank=1,delay=5ms"
+        memory = "shared"
         # how long
         precision = 0.0125
         min_samples = 3
@@ -231,7 +235,7 @@ def test_a_run_is_gone_on_with_by_what_its_file_says(settings: Settings) -> None
 
 def test_a_run_of_a_version_with_fewer_settings_is_gone_on_with_too() -> None:
     stored = json.loads(json.dumps({**Settings().to_json(), "ranks": [2]}))
-    for name in ("root", "chunks", "groups", "outer", "choose_from", "limit"):
+    for name in ("root", "chunks", "groups", "outer", "inner", "choose_from", "limit", "memory"):
         del stored[name]
     assert plan_from(stored) == SweepPlan(settings=Settings(), ranks=(2,))
 

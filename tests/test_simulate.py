@@ -28,7 +28,7 @@ from ringbench.schedule.cost import cost
 from ringbench.schedule.parameters import nodes_of
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
 from ringbench.schedule.rendezvous import Observer, play
-from ringbench.schedule.step import Local, Operations, Spans, Step, block_numbers, work
+from ringbench.schedule.step import Local, Operations, Spans, Step, block_numbers, spans, work
 
 ALPHA, BETA, GAMMA = 2e-6, 1e-9, 3e-10
 FLAT = Network(inner=Link(alpha_s=ALPHA, beta_s_per_byte=BETA), gamma_s_per_byte=GAMMA)
@@ -101,7 +101,21 @@ class Slow(Observer):
         if step.combine and step.source is not None:
             self.add(rank, step.recv)
 
+    def meet(self, ranks: tuple[int, ...], rounds: tuple[int, ...]) -> None:
+        """Pass an empty message 1, 2, 4 ... places on: after so many rounds each has heard from all."""
+        away = 1
+        while away < len(ranks):
+            for at, rank in enumerate(ranks):
+                self.message(rank, 0, Step(), ranks[(at + away) % len(ranks)], 0, Step())
+            for rank in ranks:
+                self.finish(rank, 0, Step())
+            away *= 2
+
     def local(self, rank: int, round: int, action: Local) -> None:
+        theirs = tuple(span for span in (*spans(action.source), *spans(action.dest)) if span.rank is not None)
+        spent = self.nbytes(theirs) * self.network.inner.beta_s_per_byte * self.factor(rank)
+        self.now[rank] += spent
+        self.busy += spent
         if action.action == "combine":
             self.add(rank, action.dest)
 
@@ -131,13 +145,14 @@ def test_every_algorithm_plays_as_its_ranks_do_one_by_one(algorithm: Algorithm) 
     chance = random.Random(algorithm.title)
     for nranks in (1, 2, 3, 4, 5, 7, 8, 12):
         for variant in algorithm.variants(nranks):
+            nodes = dict(variant.arguments).get("groups") if variant.shared else nodes_of(nranks, 2)
             slow = [(chance.randrange(nranks), chance.uniform(0.5, 3)) for _ in range(chance.randrange(3))]
             link = [(0, nranks - 1, 4.0)] if nranks > 1 and chance.random() < 0.5 else []
             late = [(rank, chance.uniform(0, 2e-5)) for rank in range(nranks)] if chance.random() < 0.7 else []
             network = Network(
                 inner=Link(alpha_s=1e-6, beta_s_per_byte=2e-9),
                 outer=Link(alpha_s=7e-6, beta_s_per_byte=9e-9) if chance.random() < 0.5 else None,
-                groups=nodes_of(nranks, 2),
+                groups=nodes if isinstance(nodes, tuple) else None,
                 gamma_s_per_byte=chance.choice([0.0, GAMMA, 1e-7]),
                 slow_ranks=slow,
                 slow_links=link,

@@ -682,4 +682,4 @@ def test_mutants_are_refused_where_numbers_go_wrong_and_only_there(algorithm: Al
         # Numbers go wrong in a race only for those who come too early or too late, and here nobody does.
         race = mutant.shared is not None and "without having met" in str(verdict)
         assert found or race or not verdict, f"refused: {what}: {verdict}"
-    assert judged["wrong"] > 30
+    assert judged["wrong"] > (10 if algorithm.shared else 30)  # of which there are few operations

@@ -77,10 +77,11 @@ def _mutants(arguments: argparse.Namespace) -> int:
 
 def _try_mutants(arguments: argparse.Namespace) -> int:
     from ringbench.launch.process import end_with_parent
-    from ringbench.runtime.mutants import try_mutants
 
     end_with_parent()  # as in ``run``
     comm = world()
+    from ringbench.runtime.mutants import try_mutants  # which would start MPI as it likes
+
     try:
         cells = list(try_mutants(comm, arguments.collective))
         if comm.Get_rank() == 0:

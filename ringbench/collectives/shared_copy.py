@@ -132,15 +132,18 @@ def shared_copy_allgather(rank: int, nranks: int) -> Operations:
     "shared_copy",
     blocks=lambda nranks, chunks: chunks,
     temp=lambda nranks, chunks: chunks,
-    rounds=_turns,
+    rounds=lambda nranks, chunks: max(2, chunks) * ceil_log2(nranks),
     sent=lambda nranks: 0,
     critical=lambda nranks: (min(1, nranks - 1), 0),
-    formulas=("(c+1)L", "0"),
+    formulas=("cL", "0"),
     arguments=("root", "chunks"),
     shared=_in_temp,
 )
 def shared_copy_bcast(rank: int, nranks: int, root: int = 0, chunks: int = 4) -> Operations:
-    """Copy in at the root, and out everywhere else. Reads S. Jain et al. 2018."""
+    """Copy in at the root, and out everywhere else. Reads S. Jain et al. 2018.
+
+    A single chunk needs a meet at its end, lest the next call overwrites it; of several each is read long before.
+    """
 
     def put(chunk: int) -> Operations:
         if rank == root:
@@ -151,7 +154,8 @@ def shared_copy_bcast(rank: int, nranks: int, root: int = 0, chunks: int = 4) ->
             yield copy(peer(root, temp(chunk)), work(chunk))
 
     yield from _pipelined((put, get), chunks, nranks)
-    yield Meet(range(nranks))
+    if chunks == 1:
+        yield Meet(range(nranks))
 
 
 @register(

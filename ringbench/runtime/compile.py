@@ -165,7 +165,7 @@ class _Compiler:
         elif isinstance(operation, Step):
             self._step(operation)
         elif isinstance(operation, Meet):
-            self.moves.append(Gather(tuple(operation.ranks)))
+            self.moves.extend([Gather(tuple(operation.ranks))] if self.count else [])
         elif operation.action != "scale":
             self._local(operation)
         elif self.average:

@@ -198,7 +198,8 @@ def _judge_shm(machine: Machine, nranks: int) -> tuple[str, str]:
         return OK, "one rank on the node shares no memory"
     free, need = machine.shm_free_nbytes or 0, nranks * SHM_NBYTES
     text = f"/dev/shm has {free // 2**20} MiB free; {nranks} ranks may map {need // 2**20} MiB"
-    return (WARN if free < need else OK), text
+    left = max(0, free - need) // nranks // 2**20
+    return (WARN, text) if free < need else (OK, f"{text}, and have {left} MiB each for vectors in shared memory")
 
 
 def _judge_cma(machine: Machine, nranks: int) -> tuple[str, str]:

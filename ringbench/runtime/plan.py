@@ -13,10 +13,10 @@ from ringbench.runtime.compile import compile_program
 from ringbench.runtime.demands import check_types
 from ringbench.runtime.execute import TAG, TAGS, Plan, bind
 from ringbench.runtime.moves import CACHE_NBYTES, DEFAULT_SEGMENT, check_segment, segment_elements
-from ringbench.runtime.shared import Reach, reach, shared_everywhere
+from ringbench.runtime.shared import Reach, may_share, reach
 from ringbench.runtime.vendor import check_count, reducible_type, vendor_calls
 from ringbench.runtime.windows import known_node
-from ringbench.schedule.parameters import DEFAULTS, Groups, check_value
+from ringbench.schedule.parameters import DEFAULTS, Groups, check_value, groups_of
 from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named
 
@@ -90,7 +90,8 @@ def plan(
     ready = request.algorithm
     if groups is None and "groups" in dict(ready.arguments):
         ready = ready.given(groups=node_groups(comm))
-    if inner is None and "inner" in dict(ready.arguments) and shared_everywhere(comm, send, recv):
+    arguments = dict(ready.arguments)
+    if inner is None and "inner" in arguments and may_share(comm, send, recv, groups_of(arguments["groups"], nranks)):
         ready = ready.given(inner="shared_memory")
     itemsize = recv.dtype.itemsize
     program = compile_program(

@@ -9,7 +9,8 @@ from typing import Any
 from ringbench.runtime.agree import agree
 from ringbench.runtime.arrays import Array
 from ringbench.runtime.moves import Combine, Copy, Gather, Program
-from ringbench.runtime.windows import Place, array_at, empty_shared, node_of, place_of, sync_of
+from ringbench.runtime.windows import Place, array_at, empty_shared, node_of, place_of, reaches, sync_of
+from ringbench.schedule.parameters import Groups
 from ringbench.schedule.registry import Algorithm
 
 EMPTY_SHARED = "take them from ringbench.empty_shared"
@@ -24,14 +25,16 @@ class Reach:
     meet: Callable[[tuple[int, ...]], Callable[[], None]]
 
 
-def shared_everywhere(comm: Any, send: Array | None, recv: Array) -> bool:
-    """Say whether all buffers of all ranks lie in memory that their nodes share. Collective."""
-    own = all(_lies(array) for array in (send, recv) if array is not None)
-    return all(comm.allgather(own))
-
-
-def _lies(array: Array) -> bool:
-    return not array.nbytes or place_of(array) is not None
+def may_share(comm: Any, send: Array | None, recv: Array, groups: Groups) -> bool:
+    """Say whether each group of ranks is on one node, and all its buffers in memory that it shares. Collective."""
+    own = [place_of(array) for array in (send, recv) if array is not None and array.nbytes]
+    places: list[list[Place | None]] = comm.allgather(own)
+    if any(place is None for theirs in places for place in theirs):
+        return False
+    nodes = {rank: number for number, ranks in enumerate(node_of(comm).groups) for rank in ranks}
+    mine = next(group for group in groups if comm.Get_rank() in group)
+    reachable = all(place is not None and reaches(place) for rank in mine for place in places[rank])
+    return all(comm.allgather(reachable and len({nodes[rank] for rank in mine}) == 1))
 
 
 def reach(comm: Any, algorithm: Algorithm, program: Program, arrays: Mapping[str, Array], count: int) -> Reach:
@@ -44,9 +47,9 @@ def reach(comm: Any, algorithm: Algorithm, program: Program, arrays: Mapping[str
     rank = comm.Get_rank()
     here = next(group for group in node.groups if rank in group)
     meets = dict.fromkeys(move.ranks for move in program.moves if isinstance(move, Gather))
-    far = next((other for ranks in meets for other in ranks if other not in here), None)
-    error = None if far is None else f"{algorithm.title}: ranks {rank} and {far} are on two nodes, and share no memory"
-    agree(comm, error)
+    apart = any(other not in here for ranks in meets for other in ranks)
+    words = f"{algorithm.title}: its ranks share memory, but are on {len(node.groups)} nodes"
+    agree(comm, words if apart else None)
 
     dtype = arrays["result"].dtype
     own: dict[str, Array] = {}

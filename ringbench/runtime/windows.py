@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import errno
+import gc
 import os
 import uuid
 import weakref
@@ -59,7 +60,12 @@ def empty_shared(comm: Any, count: int, dtype: object = "float32") -> Array:
     if comm.Get_size() > 1 and all(len(group) == 1 for group in node.groups):
         raise ValueError(f"the {comm.Get_size()} ranks share no memory: each is on a node of its own")
     sizes = [-(-size // PAGE) * PAGE for size in node.comm.allgather(nbytes)]
-    agree(comm, node.lacks_room(sum(sizes) + PAGE))
+    lacking = node.lacks_room(sum(sizes) + PAGE)
+    if lacking is not None:
+        gc.collect()  # arrays that only refer to each other may still hold a window
+        node.collect()
+        lacking = node.lacks_room(sum(sizes) + PAGE)
+    agree(comm, lacking)
     vector, error = node.allocate(sizes)
     agree(comm, error)
     return vector[:nbytes].view(kind)
@@ -104,7 +110,7 @@ def shared_window(comm: Any, nbytes: int) -> tuple[Any, int]:
 
 
 def _bytes_at(address: int, nbytes: int) -> Array:
-    memory: Any = MPI.memory.fromaddress(address, nbytes)
+    memory: Any = MPI.buffer.fromaddress(address, nbytes)
     return np.frombuffer(memory, dtype=np.uint8)
 
 
@@ -266,6 +272,11 @@ def array_at(place: Place, dtype: np.dtype[Any]) -> Array | None:
     window = _WINDOWS.get(place.window)
     memory = None if window is None else window.memory
     return None if memory is None else memory[place.start : place.start + place.nbytes].view(dtype)
+
+
+def reaches(place: Place) -> bool:
+    """Say whether this rank shares the memory of a place."""
+    return place.window in _WINDOWS
 
 
 def sync_of(place: Place) -> Any:

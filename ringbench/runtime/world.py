@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 
@@ -29,6 +30,8 @@ def start(thread_level: str = "multiple") -> Any:
     The default is mpi4py's, which is what a program in Python gets. Less can be much faster: with ``funneled`` MPICH's
     MPI_Allreduce of 8 bytes takes 0.8 us instead of 2.0, a Sendrecv 1.8 us either way (MPICH 5.0, two ranks).
     """
+    # Open MPI 5.0 says of each window that its UCX component failed, and takes another. Ours are of shared memory.
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     from mpi4py import MPI
 
     if not MPI.Is_initialized():

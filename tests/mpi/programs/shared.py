@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from battery import Battery, battery
 from mpi4py import MPI
 
 import ringbench
-from ringbench.runtime import windows
+from ringbench.records.settings import Settings
+from ringbench.runtime import windows, worker
 from ringbench.runtime.gate import Gate
 from ringbench.runtime.windows import empty_shared, known_node, place_of
 from ringbench.schedule.registry import algorithms
@@ -153,6 +155,24 @@ def refused(tests: Battery) -> None:
     tests.usable("after refused plans")
 
 
+def rows_without_room(tests: Battery) -> None:
+    """Where there is no room, a row says so, and what needs none is measured all the same."""
+    if tests.nranks == 1:
+        return
+    real = windows.room_in
+    windows.room_in = lambda folder: 8192
+    settings = Settings(algorithms=("shared_memory", "ring"), sizes=(40_000,), max_samples=3, min_samples=3)
+    try:
+        shared, ring = worker.measure(tests.comm, settings)
+    finally:
+        windows.room_in = real
+    tests.check("has room for 0.0 MiB, but a window of" in str(shared.reason), f"{shared.reason}")
+    tests.check(shared.memory == "shared" and not shared.samples_s, f"{shared}")
+    tests.check(ring.memory == "private" and len(ring.samples_s) == 3 and ring.wrong == 0, f"{ring}")
+    (there,) = worker.measure(tests.comm, replace(settings, algorithms=("mpi",), memory="shared"))
+    tests.check(there.memory == "shared" and there.wrong == 0, f"{there.memory} {there.wrong_detail}")
+
+
 def hierarchies(tests: Battery) -> None:
     """They use shared memory inside nodes where all buffers are in it, and say so; groups may be any."""
     layouts = {
@@ -179,9 +199,11 @@ def hierarchies(tests: Battery) -> None:
                     tests.check("shared memory inside" in str(run.remark), f"{where}: {run.remark}")
                     forced = ringbench.plan("allreduce", name, tests.comm, send, got, op, groups=groups, inner="ring")
                     tests.check("shared memory" not in str(forced.remark), f"{where}, ring: {forced.remark}")
-    private = np.ones(5)
-    run = ringbench.plan("allreduce", "hierarchical", tests.comm, MPI.IN_PLACE, private)
-    tests.check("shared memory" not in str(run.remark), f"private memory: {run.remark}")
+    alone = empty_shared(MPI.COMM_SELF, 5, "float64")  # shared, but with nobody
+    for array in (np.ones(5), alone):
+        run = ringbench.plan("allreduce", "hierarchical", tests.comm, MPI.IN_PLACE, array)
+        wanted = tests.nranks == 1 and array is alone
+        tests.check(("shared memory" in str(run.remark)) == wanted, f"memory of this rank's own: {run.remark}")
 
 
 def under_load(tests: Battery) -> None:
@@ -272,6 +294,7 @@ if __name__ == "__main__":
             closed_gates(tests)
             who_waits_moves_messages(tests)
             refused(tests)
+            rows_without_room(tests)
             hierarchies(tests)
             under_load(tests)
             freed_with_communicators(tests)
