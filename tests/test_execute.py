@@ -361,7 +361,7 @@ def test_what_is_shared_is_reached_between_barriers(dtype: str) -> None:
         sent=0,
         segment=9,
     )
-    for call, arguments in bind(program, Comm(), {"result": own}, NumpyBackend(), 2, "sum", beyond):
+    for call, arguments in bind(program, Comm(), {"result": own}, NumpyBackend(), 2, "sum", beyond=beyond):
         call(*arguments)
     assert own.tolist() == [*np.arange(4).astype(numpy_dtype(dtype))[2:].tolist()] * 2
     assert seen == [(0, 1), (1, 2)]

@@ -258,7 +258,7 @@ def test_the_interval_of_a_timed_addition_holds_the_truth() -> None:
         assert timed.drawn is not None
         search = Search(points)
         curve = curve_from(search.shapes[0], solve(search.columns(search.shapes[0]), search.times)[0])
-        drawn = redraw(points, curve, search.columns(curve.shape), 200)
+        drawn = redraw(points, search.rivals(curve), 200)
         apart = told_apart(curve, drawn, timed, 0.5, search.lengths[-1])
         assert apart is not None
         assert apart[1] is not None
@@ -332,7 +332,7 @@ def test_the_truth_lies_in_its_interval(name: str, samples: int, launches: int) 
         shapes += curve.shape.segments == len(link)
         if curve.shape.segments != len(link):
             continue
-        redrawn = redraw(points, curve, search.columns(curve.shape), 250)
+        redrawn = redraw(points, search.rivals(curve), 250)
         assert redrawn.over == ("launches" if launches > 1 else "samples")
         for at, (_, alpha, beta) in enumerate(link):
             for what, values, truth, found in (

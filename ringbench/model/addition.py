@@ -53,7 +53,7 @@ def timed_addition(points: Sequence[Point], resamples: int) -> Addition | None:
     line = search.shapes[0]
     columns = search.columns(line)
     curve = curve_from(line, solve(columns, search.times)[0])
-    drawn = redraw(lines, curve, columns, resamples).betas[:, 0] if resamples else None
+    drawn = redraw(lines, [(curve, columns, 1.0)], resamples).betas[:, 0] if resamples else None
     return Addition(reduction=adding[0].reduction, gamma=curve.betas[0], drawn=drawn)
 
 

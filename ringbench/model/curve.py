@@ -171,6 +171,26 @@ class Search:
         assert best is not None  # a single line is always allowed
         return best[1], best[0]
 
+    def rivals(self, curve: Curve) -> list[tuple[Curve, Array, float]]:
+        """Return what would break where a curve does, its columns, and how well each explains the points, of 1 in all.
+
+        The curve itself is the first. At each break the line may jump or bend, which measurements often tell badly.
+        Weights follow from the criterion (Burnham and Anderson 2002, section 2.9).
+        """
+        best = self.shapes.index(curve.shape)
+        alike = [at for at, edges in enumerate(self.edges) if edges == self.edges[best] and at != best]
+        found = []
+        for at in (best, *alike):
+            columns = self.sums.columns @ self.parts[at]
+            unknowns, residual = solve(columns, self.times)
+            one = curve_from(self.shapes[at], unknowns)
+            if min(one.alphas) >= 0:
+                score = float(_criterion(np.array(residual), len(self.times), self.penalties[at]))
+                found.append((one, columns, score))
+        weights = np.exp(-0.5 * np.array([score - found[0][2] for _, _, score in found]))
+        weights /= weights.sum()
+        return [(one, columns, float(weight)) for (one, columns, _), weight in zip(found, weights, strict=True)]
+
     def columns(self, shape: Shape) -> Array:
         """Return what each unknown of one of the shapes contributes to the time of each point, a line for each."""
         found: Array = self.sums.columns @ self.parts[self.shapes.index(shape)]

@@ -220,7 +220,7 @@ def _curve_of(
     timed: Addition | None,
 ) -> Model:
     curve, _ = search.best()
-    redrawn = redraw(points, curve, search.columns(curve.shape), resamples) if resamples else None
+    redrawn = redraw(points, search.rivals(curve), resamples) if resamples else None
     about = scatter(points, curve)
     if timed is not None:
         longest = search.lengths[-1]

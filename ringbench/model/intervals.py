@@ -57,42 +57,52 @@ def scatter(points: Sequence[Point], curve: Curve) -> float:
     return float(np.sqrt((relative_errors(points, curve) ** 2).sum() / free))
 
 
-def redraw(points: Sequence[Point], curve: Curve, columns: Array, resamples: int = RESAMPLES) -> Redrawn:
-    """Fit the shape of a curve again to measurements drawn anew; ``columns`` is its design.
+def redraw(
+    points: Sequence[Point], rivals: Sequence[tuple[Curve, Array, float]], resamples: int = RESAMPLES
+) -> Redrawn:
+    """Fit the shapes of curves again to measurements drawn anew, each as often as its weight says.
 
-    Where cells have several launches, launches are drawn, otherwise samples. Points scatter about a curve by more than
-    launches and samples explain, since no curve is the whole truth: what is missing is added at random, its size as
-    uncertain as the number of points leaves it.
+    ``rivals`` are curves, their designs and weights; the first is the best. Where cells have several launches, launches
+    are drawn, otherwise samples. Points scatter about a curve by more than launches and samples explain, since no curve
+    is the whole truth: what is missing is added at random, its size as uncertain as the number of points leaves it.
     """
     random = np.random.default_rng(SEED)
     drawn = _deviations(points, random, resamples)
+    curve = rivals[0][0]
     free = max(1, len(points) - curve.shape.unknowns)
     missing = max(0.0, scatter(points, curve) ** 2 - float(drawn.var(axis=0).mean()))
     size = np.sqrt(missing * free / random.chisquare(free, resamples))
     drawn += np.clip(random.normal(size=drawn.shape) * size[:, None], -MOST, MOST)
-    times = np.array([point.time_s for point in points])
-    found = np.concatenate(
-        [_solved(columns, times * np.exp(part)) for part in np.array_split(drawn, -(-resamples // _AT_ONCE))]
-    )
-    alphas, betas, gammas = parameters(curve.shape, found)
+    times = np.array([point.time_s for point in points]) * np.exp(drawn)
+    ends = np.round(np.cumsum([weight for _, _, weight in rivals]) * resamples).astype(int)
+    parts = []
+    for (one, columns, _), lines in zip(rivals, np.split(times, ends[:-1]), strict=True):
+        if len(lines):
+            found = np.concatenate(
+                [_solved(columns, part) for part in np.array_split(lines, -(-len(lines) // _AT_ONCE))]
+            )
+            estimates = (one.alphas, one.betas, one.gammas)
+            parts.append([_unbiased(*pair) for pair in zip(parameters(one.shape, found), estimates, strict=True)])
+    alphas, betas, gammas = (np.concatenate(same) for same in zip(*parts, strict=True))
     several = any(len(point.launches) > 1 for point in points)
-    return Redrawn(
-        alphas=np.maximum(0.0, alphas),
-        betas=betas,
-        gammas=gammas,
-        over="launches" if several else "samples",
-    )
+    return Redrawn(alphas=alphas, betas=betas, gammas=gammas, over="launches" if several else "samples")
+
+
+def _unbiased(values: Array, estimates: Sequence[float]) -> Array:
+    """Return redrawn values, a column for each estimate, none below 0.
+
+    Dividing by what was measured draws a fit to points that are too low. A redrawn fit does so once more: what does not
+    reach 0 is moved back by twice that. Efron 1982, the bias-corrected percentiles.
+    """
+    low, middle = np.percentile(values, [2.5, 50], axis=0)
+    moved: Array = np.maximum(0.0, values - np.where(low > 0, 2 * (middle - np.array(estimates)), 0.0))
+    return moved
 
 
 def interval(values: Array, estimate: float) -> tuple[float, float]:
-    """Return the 95 % interval of redrawn values, 0 where it reaches 0.
-
-    Dividing by what was measured draws a fit to points that are too low. A redrawn fit does so once more: the interval
-    is moved back by twice that. Efron 1982, the bias-corrected percentiles. The estimate is never outside.
-    """
-    low, middle, high = np.percentile(values, [2.5, 50, 97.5])
-    bias = 2 * (middle - estimate) if low > 0 else 0.0
-    return max(0.0, min(float(low - bias), estimate)), max(float(high - bias), estimate)
+    """Return the 95 % interval of redrawn values. The estimate is never outside."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return min(float(low), estimate), max(float(high), estimate)
 
 
 def _deviations(points: Sequence[Point], random: np.random.Generator, resamples: int) -> Array:
