@@ -69,6 +69,7 @@ ip link set eth0 gso_max_size 8192 up
 echo 0 > /proc/sys/net/ipv4/tcp_slow_start_after_idle
 echo reno > /proc/sys/net/ipv4/tcp_congestion_control
 echo 65536 > /proc/sys/net/ipv4/tcp_limit_output_bytes
+echo 33000 33000 33000 > /proc/sys/net/ipv4/tcp_wmem
 tc qdisc add dev eth0 root handle 1: tbf rate 400mbit burst 16500 latency 100ms
 echo up
 exec sleep infinity

@@ -31,6 +31,10 @@ SLURM_CONF = f"{FOLDER}/slurm.conf"
 _LATENCY, _BURST_S, _LEAST_BURST = "100ms", 330e-6, 16384
 _SEGMENT, _IN_LINE = 8192, 65536
 
+#: What stands in a socket keeps waiting what comes behind it: the answer that lets the other direction begin for
+#: instance. So it is as short as keeps the wire busy, unless a delay needs more to be under way.
+_BURSTS_IN_SOCKET = 2
+
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
 _BIT_S = {"k": 1e3, "m": 1e6, "g": 1e9}
@@ -229,6 +233,7 @@ def node_script(lab: Lab, index: int) -> str:
     the link, or a handshake that waits behind what already stands in line, had its say: the link loses nothing, Reno
     fills it, and a socket keeps little in its line.
     """
+    waiting = _BURSTS_IN_SOCKET * lab.burst
     shaped, delayed = "root handle 1:", []
     if lab.delay is not None:
         delayed = [f"tc qdisc add dev eth0 root handle 1: netem delay {lab.delay} limit 100000"]
@@ -248,6 +253,7 @@ def node_script(lab: Lab, index: int) -> str:
         "echo 0 > /proc/sys/net/ipv4/tcp_slow_start_after_idle",
         "echo reno > /proc/sys/net/ipv4/tcp_congestion_control",
         f"echo {_IN_LINE} > /proc/sys/net/ipv4/tcp_limit_output_bytes",
+        *([] if lab.delay else [f"echo {waiting} {waiting} {waiting} > /proc/sys/net/ipv4/tcp_wmem"]),
         *delayed,
         f"tc qdisc add dev eth0 {shaped} tbf rate {lab.rate} burst {lab.burst} latency {_LATENCY}",
         "echo up",

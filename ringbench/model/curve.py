@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from math import sqrt
 
@@ -21,6 +21,9 @@ MOST_SEGMENTS = 3
 
 #: Relative errors below it are no reason for another segment: no model of a machine is truer than that.
 FLOOR = 0.02
+
+#: Steps to the least squares of a logarithm; a handful is enough.
+_STEPS = 10
 
 #: Places at which a curve may break; where there are more lengths, neighbours are looked at together.
 MOST_PLACES = 24
@@ -99,26 +102,55 @@ def parameters(shape: Shape, unknowns: Array) -> tuple[Array, Array, Array]:
     return np.stack(alphas, axis=1), betas, gammas
 
 
-def solve(columns: Array, times: Array) -> tuple[Array, float]:
+def solve(columns: Array, times: Array, shares: Array) -> tuple[Array, float]:
     """Return the unknowns >= 0 with the least sum of squared relative errors, and that sum.
 
     Relative, because times span many decades: absolute errors would let the largest size alone decide everything.
+    ``shares`` are the parts of the times that the unknowns have to explain.
     """
     from scipy.optimize import nnls
 
     relative = columns / times[:, None]
     scale = np.linalg.norm(relative, axis=0)
     scale[scale == 0] = 1.0
-    found, residual = nnls(relative / scale, np.ones(len(times)))
+    found, residual = nnls(relative / scale, shares)
     return found / scale, float(residual) ** 2
+
+
+def level(columns: Array, times: Array, added: Array, unknowns: Array) -> Array:
+    """Return unknowns about which times lie a factor above as often as below it, beginning with those of ``solve``.
+
+    Dividing by what was measured draws a fit to what is too low: by a twentieth where points scatter by a quarter, by
+    nothing that counts where they scatter by less than ``FLOOR``. Least squares of the logarithm do not. Each step
+    solves them as they look near the last (Gauss and Newton's way); one that makes the sum larger is the last.
+    """
+    best, loss = unknowns, np.inf
+    scatter = ((columns @ unknowns + added) / times - 1) ** 2
+    for _ in range(_STEPS if scatter.mean() > FLOOR**2 else 0):
+        modelled = columns @ unknowns + added
+        deviations = np.log(times / modelled)
+        if not (deviations**2).sum() < loss * (1 - 1e-9):
+            break
+        best, loss = unknowns, float((deviations**2).sum())
+        unknowns, _ = solve(columns, modelled, 1 + deviations - added / modelled)
+    return best
 
 
 class Search:
     """Look for the curve that explains points best, or explains some of them: what they share is prepared once."""
 
-    def __init__(self, points: Sequence[Point], reductions: Iterable[Reduction] = ()) -> None:
+    def __init__(
+        self,
+        points: Sequence[Point],
+        reductions: Iterable[Reduction] = (),
+        known: Mapping[Reduction, float] | None = None,
+    ) -> None:
+        """Prepare to find the cost of ``reductions``; that of ``known`` ones is taken for granted, in s/B."""
         self.times = np.array([point.time_s for point in points])
         self.reductions = tuple(reductions)
+        self.known = dict(known or {})
+        self.added = np.array([point.reduced * self.known.get(point.reduction, 0.0) for point in points])
+        self.shares = 1 - self.added / self.times
         self.lengths = sorted({length for point in points for length, _ in point.messages})
         where = {length: at for at, length in enumerate(self.lengths)}
         self.has = np.zeros((len(points), len(self.lengths)), dtype=bool)
@@ -155,35 +187,35 @@ class Search:
         no more than two points for an unknown also 2 k (k + 1) / (n - k - 1) (Hurvich and Tsai 1989).
         """
         chosen = np.ones(len(self.times), dtype=bool) if chosen is None else chosen
-        times, columns = self.times[chosen], self.sums.columns[chosen]
+        times, shares, columns = self.times[chosen], self.shares[chosen], self.sums.columns[chosen]
         bounds = self._bounds(chosen)
         allowed = self._allowed(chosen)
-        best: tuple[float, Curve] | None = None
+        best: tuple[float, int, Array] | None = None
         for at in np.argsort(bounds, kind="stable"):
             if best is not None and bounds[at] >= best[0]:
                 break  # where unknowns may be negative the criterion is never worse
             if allowed[at]:
-                unknowns, residual = solve(columns @ self.parts[at], times)
-                curve = curve_from(self.shapes[at], unknowns)
+                unknowns, residual = solve(columns @ self.parts[at], times, shares)
                 score = float(_criterion(np.array(residual), len(times), self.penalties[at]))
-                if min(curve.alphas) >= 0 and (best is None or score < best[0]):
-                    best = score, curve
+                if min(self._curve(at, unknowns).alphas) >= 0 and (best is None or score < best[0]):
+                    best = score, at, unknowns
         assert best is not None  # a single line is always allowed
-        return best[1], best[0]
+        score, at, unknowns = best
+        return self._curve(at, level(columns @ self.parts[at], times, self.added[chosen], unknowns)), score
 
-    def rivals(self, curve: Curve) -> list[tuple[Curve, Array, float]]:
-        """Return what would break where a curve does, its columns, and how well each explains the points, of 1 in all.
+    def rivals(self, shape: Shape) -> list[tuple[Curve, Array, float]]:
+        """Return curves that break where a shape does, their columns, and how well each explains the points.
 
-        The curve itself is the first. At each break the line may jump or bend, which measurements often tell badly.
-        Weights follow from the criterion (Burnham and Anderson 2002, section 2.9).
+        That of the shape itself is the first. At each break the line may jump or bend, which measurements often tell
+        badly. How well adds up to 1: weights follow from the criterion (Burnham and Anderson 2002, section 2.9).
         """
-        best = self.shapes.index(curve.shape)
+        best = self.shapes.index(replace(shape, reductions=self.reductions))
         alike = [at for at, edges in enumerate(self.edges) if edges == self.edges[best] and at != best]
         found = []
         for at in (best, *alike):
             columns = self.sums.columns @ self.parts[at]
-            unknowns, residual = solve(columns, self.times)
-            one = curve_from(self.shapes[at], unknowns)
+            unknowns, residual = solve(columns, self.times, self.shares)
+            one = self._curve(at, level(columns, self.times, self.added, unknowns))
             if min(one.alphas) >= 0:
                 score = float(_criterion(np.array(residual), len(self.times), self.penalties[at]))
                 found.append((one, columns, score))
@@ -191,10 +223,14 @@ class Search:
         weights /= weights.sum()
         return [(one, columns, float(weight)) for (one, columns, _), weight in zip(found, weights, strict=True)]
 
-    def columns(self, shape: Shape) -> Array:
-        """Return what each unknown of one of the shapes contributes to the time of each point, a line for each."""
-        found: Array = self.sums.columns @ self.parts[self.shapes.index(shape)]
-        return found
+    def _curve(self, at: int, unknowns: Array) -> Curve:
+        """Return the curve of one of the shapes, with the cost of additions that was known before."""
+        found = curve_from(self.shapes[at], unknowns)
+        if not self.known:
+            return found
+        return replace(
+            found, shape=replace(found.shape, reductions=tuple(self.known)), gammas=tuple(self.known.values())
+        )
 
     def _shapes(self) -> tuple[list[Shape], list[list[int]]]:
         """Return all shapes whose segments have enough lengths, and between which lengths they break."""
@@ -230,30 +266,30 @@ class Search:
 
     def _bounds(self, chosen: NDArray[np.bool_]) -> Array:
         """Return for each shape what its criterion would be if unknowns might be negative."""
-        points = int(chosen.sum())
+        points, whole = int(chosen.sum()), float((self.shares[chosen] ** 2).sum())
         residuals = np.empty(len(self.shapes))
         for members, (left, right) in zip(self.alike, self._normal(chosen), strict=True):
             norm = np.sqrt(np.maximum(np.diagonal(left, axis1=1, axis2=2), 1e-300))
             left, right = left / norm[:, :, None] / norm[:, None, :], right / norm
             left += 1e-11 * np.eye(left.shape[1])  # of unknowns that nothing tells apart any will do
             explained = (right * np.linalg.solve(left, right[:, :, None])[:, :, 0]).sum(axis=1)
-            residuals[members] = points - explained
+            residuals[members] = whole - explained
         # A little below, for what that and rounding do to sums of squares.
         return _criterion(np.maximum(residuals, 0.0), points, self.penalties) - 1e-3
 
     def _normal(self, chosen: NDArray[np.bool_]) -> Iterator[tuple[Array, Array]]:
         """Yield the normal equations of relative errors, of all shapes with as many unknowns at once."""
-        times = self.times[chosen]
+        times, shares = self.times[chosen], self.shares[chosen]
         if self.designs is not None:  # fewer points than what shapes are put together from: straight away
             for design in self.designs:
                 relative = design[:, chosen] / times[:, None]
-                yield relative.transpose(0, 2, 1) @ relative, relative.sum(axis=1)
+                yield relative.transpose(0, 2, 1) @ relative, shares @ relative
             return
         relative = self.sums.columns[chosen] / times[:, None]
         scale = np.linalg.norm(relative, axis=0)
         scale[scale == 0] = 1.0
         relative /= scale
-        squares, straight = relative.T @ relative, relative.sum(axis=0)
+        squares, straight = relative.T @ relative, shares @ relative
         for stack in self.stacks:
             parts = stack * scale[:, None]
             yield parts.transpose(0, 2, 1) @ (squares @ parts), straight @ parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringbench.model.fit import FitResult, Model
+from ringbench.model.fit import TIMED, FitResult, Model
 from ringbench.model.heldout import HeldOut
 from ringbench.model.points import CALL, LINK, messages_of, schedule_of
 from ringbench.model.predict import crossovers, time_of
@@ -68,12 +68,13 @@ def _link(model: Model) -> str:
         f"{op} of {dtype} {1 / gamma / 1e9:.3g} GB/s" if gamma else f"{op} of {dtype} no cost that shows"
         for (op, dtype), gamma in zip(curve.shape.reductions, curve.gammas, strict=True)
     ]
-    alone = ", timed by itself" if model.timed else ""
+    alone = ", timed by itself" if model.gamma_from == TIMED else ""
     adds = f"; an addition{alone}: {', '.join(costs)}" if costs else ""
     if not costs and any(point.reduced for point in model.points):
         adds = "; additions are inside the bandwidth: "
         if model.timed:
-            adds += f"by themselves they take {1 / model.timed.gamma / 1e9:.3g} GB/s, and leave no time for messages"
+            alone = ", ".join(f"{1 / gamma / 1e9:.3g}" for gamma in model.timed)
+            adds += f"by themselves they take {alone} GB/s, and leave no time for messages"
         else:
             adds += "allgather beside reduce_scatter, recursive doubling or --limit tells them"
     return f"a message costs {', '.join(parts)}{adds}"

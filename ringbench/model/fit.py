@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ringbench.model.addition import Addition, timed_addition, told_apart
+from ringbench.model.addition import Addition, leave_time, timed_additions
 from ringbench.model.causes import Facts, cause_of
 from ringbench.model.curve import FEWEST, FLOOR, Curve, Reduction, Search
 from ringbench.model.heldout import HeldOut, hold_out, instead, median_error, only
@@ -90,8 +90,8 @@ class Model:
 
     ``redrawn`` is None where no intervals were asked for. ``ranks`` and ``sizes`` are what was predicted of left out
     rank counts and sizes. ``own`` has the curve of an algorithm by itself where that predicts it better.
-    ``timed`` are additions timed by themselves, None where messages tell their cost; it is in the curve unless it
-    leaves nothing for messages.
+    ``gamma_from`` says what tells the cost of additions where the curve has one; ``timed`` are the costs of those that
+    were timed by themselves, which count unless they leave no time for messages.
     """
 
     basis: str
@@ -102,7 +102,8 @@ class Model:
     ranks: HeldOut | None
     sizes: HeldOut | None
     own: dict[tuple[str, str], Model]
-    timed: Addition | None = None
+    gamma_from: str = MESSAGES
+    timed: tuple[float, ...] = ()
 
     @property
     def lengths(self) -> list[float]:
@@ -186,8 +187,10 @@ def _fewest_sizes(members: Sequence[Point]) -> int:
 
 
 def _model(points: Sequence[Point], resamples: int) -> Model:
-    search = Search(points, separable(points))
-    timed = None if search.reductions else timed_addition(points, resamples)
+    timed = timed_additions(points, resamples)
+    usable = timed if leave_time(timed, points) else {}
+    known = {reduction: one.gamma for reduction, one in usable.items()}
+    search = Search(points, () if known else separable(points), known)
     held = {left: hold_out(points, search, left) for left in ("nranks", "nbytes")}
     own: dict[tuple[str, str], Model] = {}
     names: dict[tuple[str, str], list[Point]] = defaultdict(list)
@@ -197,18 +200,18 @@ def _model(points: Sequence[Point], resamples: int) -> Model:
         theirs = {left: only(found, members) for left, found in held.items()}
         if median_error(theirs.values()) <= FLOOR or _fewest_sizes(members) < FEWEST:
             continue
-        alone = Search(members)
+        alone = Search(members, known=known)
         # What the common curve cannot be held to, the own one is not either.
         ours = {left: only(hold_out(members, alone, left), members) if theirs[left] else None for left in held}
         if all(ours[left] for left in held if theirs[left]) and (
             median_error(ours.values()) < median_error(theirs.values())
         ):
-            own[name] = _curve_of(members, alone, ours, {}, resamples, timed)
+            own[name] = _curve_of(members, alone, ours, {}, resamples, timed, usable)
     held = {
         which: instead(found, [one.ranks if which == "nranks" else one.sizes for one in own.values()])
         for which, found in held.items()
     }
-    return _curve_of(points, search, held, own, resamples, timed)
+    return _curve_of(points, search, held, own, resamples, timed, usable)
 
 
 def _curve_of(
@@ -217,21 +220,20 @@ def _curve_of(
     held: dict[str, HeldOut | None],
     own: dict[tuple[str, str], Model],
     resamples: int,
-    timed: Addition | None,
+    timed: dict[Reduction, Addition],
+    usable: dict[Reduction, Addition],
 ) -> Model:
     curve, _ = search.best()
-    redrawn = redraw(points, search.rivals(curve), resamples) if resamples else None
-    about = scatter(points, curve)
-    if timed is not None:
-        longest = search.lengths[-1]
-        curve, redrawn = told_apart(curve, redrawn, timed, _share(points), longest) or (curve, redrawn)
+    known = {reduction: one.drawn for reduction, one in usable.items() if one.drawn is not None}
+    redrawn = redraw(points, search.rivals(curve.shape), resamples, known) if resamples else None
     return Model(
         basis=points[0].basis,
         points=tuple(points),
         curve=curve,
         redrawn=redrawn,
-        scatter=about,
-        timed=timed,
+        scatter=scatter(points, curve),
+        timed=tuple(one.gamma for one in timed.values()),
+        gamma_from=TIMED if usable else MESSAGES,
         ranks=held["nranks"],
         sizes=held["nbytes"],
         own=own,
@@ -285,7 +287,7 @@ def _segment(model: Model, at: int, reduction: Reduction | None, facts: Facts) -
         gamma_low_s_per_byte=gammas[0],
         gamma_high_s_per_byte=gammas[1],
         reduction_gb_per_s=_inverse(gamma),
-        gamma_from=None if gamma is None else MESSAGES if model.timed is None else TIMED,
+        gamma_from=None if gamma is None else model.gamma_from,
         cause=cause_of(curve, at, model.lengths, facts) if at else None,
         nranks=",".join(map(str, model.nranks)),
         basis=model.basis,

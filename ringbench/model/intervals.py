@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,13 +58,17 @@ def scatter(points: Sequence[Point], curve: Curve) -> float:
 
 
 def redraw(
-    points: Sequence[Point], rivals: Sequence[tuple[Curve, Array, float]], resamples: int = RESAMPLES
+    points: Sequence[Point],
+    rivals: Sequence[tuple[Curve, Array, float]],
+    resamples: int = RESAMPLES,
+    known: Mapping[Reduction, Array] | None = None,
 ) -> Redrawn:
     """Fit the shapes of curves again to measurements drawn anew, each as often as its weight says.
 
     ``rivals`` are curves, their designs and weights; the first is the best. Where cells have several launches, launches
     are drawn, otherwise samples. Points scatter about a curve by more than launches and samples explain, since no curve
     is the whole truth: what is missing is added at random, its size as uncertain as the number of points leaves it.
+    ``known`` are costs of additions that were measured by themselves, each drawn as often.
     """
     random = np.random.default_rng(SEED)
     drawn = _deviations(points, random, resamples)
@@ -74,15 +78,25 @@ def redraw(
     size = np.sqrt(missing * free / random.chisquare(free, resamples))
     drawn += np.clip(random.normal(size=drawn.shape) * size[:, None], -MOST, MOST)
     times = np.array([point.time_s for point in points]) * np.exp(drawn)
+    added = np.zeros_like(times)
+    for reduction, costs in (known or {}).items():
+        added += np.outer(costs, [point.reduced * (point.reduction == reduction) for point in points])
+    shares = 1 - added / times
     ends = np.round(np.cumsum([weight for _, _, weight in rivals]) * resamples).astype(int)
     parts = []
-    for (one, columns, _), lines in zip(rivals, np.split(times, ends[:-1]), strict=True):
+    for (one, columns, _), lines in zip(rivals, np.split(np.arange(resamples), ends[:-1]), strict=True):
         if len(lines):
             found = np.concatenate(
-                [_solved(columns, part) for part in np.array_split(lines, -(-len(lines) // _AT_ONCE))]
+                [
+                    _solved(columns, times[part], shares[part])
+                    for part in np.array_split(lines, -(-len(lines) // _AT_ONCE))
+                ]
             )
-            estimates = (one.alphas, one.betas, one.gammas)
-            parts.append([_unbiased(*pair) for pair in zip(parameters(one.shape, found), estimates, strict=True)])
+            alphas, betas, gammas = parameters(one.shape, found)
+            if known:
+                gammas = np.stack([costs[lines] for costs in known.values()], axis=1)
+            pairs = ((alphas, one.alphas), (betas, one.betas), (gammas, one.gammas))
+            parts.append([_unbiased(*pair) for pair in pairs])
     alphas, betas, gammas = (np.concatenate(same) for same in zip(*parts, strict=True))
     several = any(len(point.launches) > 1 for point in points)
     return Redrawn(alphas=alphas, betas=betas, gammas=gammas, over="launches" if several else "samples")
@@ -91,11 +105,11 @@ def redraw(
 def _unbiased(values: Array, estimates: Sequence[float]) -> Array:
     """Return redrawn values, a column for each estimate, none below 0.
 
-    Dividing by what was measured draws a fit to points that are too low. A redrawn fit does so once more: what does not
-    reach 0 is moved back by twice that. Efron 1982, the bias-corrected percentiles.
+    Redrawn fits divide by what was drawn, which draws them to points that are too low: what does not reach 0 is moved
+    back by that.
     """
     low, middle = np.percentile(values, [2.5, 50], axis=0)
-    moved: Array = np.maximum(0.0, values - np.where(low > 0, 2 * (middle - np.array(estimates)), 0.0))
+    moved: Array = np.maximum(0.0, values - np.where(low > 0, middle - np.array(estimates), 0.0))
     return moved
 
 
@@ -145,18 +159,18 @@ def _relaunched(points: Sequence[Point], random: np.random.Generator, resamples:
     return np.asarray(found)
 
 
-def _solved(columns: Array, times: Array) -> Array:
+def _solved(columns: Array, times: Array, shares: Array) -> Array:
     """Return the unknowns of each line of times, by a triangle of the problem's own size where none is at its bound."""
     relative = columns / times[:, :, None]
     scale = np.linalg.norm(relative, axis=1)
     scale[scale == 0] = 1.0
     relative /= scale[:, None, :]
     unit, triangle = np.linalg.qr(relative)
-    right = unit.sum(axis=1)
+    right = np.einsum("lpu,lp->lu", unit, shares)
     diagonal = np.abs(np.diagonal(triangle, axis1=1, axis2=2))
     sound = diagonal.min(axis=1) > 1e-9
     found = np.full((len(times), columns.shape[1]), -1.0)
     found[sound] = np.linalg.solve(triangle[sound], right[sound][:, :, None])[:, :, 0] / scale[sound]
     for at in np.flatnonzero(found.min(axis=1) < 0):
-        found[at] = solve(columns, times[at])[0]
+        found[at] = solve(columns, times[at], shares[at])[0]
     return found
