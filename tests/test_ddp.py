@@ -15,12 +15,13 @@ import pytest
 mpi4py.rc(initialize=False)  # its constants are enough
 
 from ringbench import ddp  # noqa: E402
-from ringbench.ddp.choices import ENGINES, algorithm_for  # noqa: E402
+from ringbench.ddp.choices import CALLING, ENGINES, algorithm_for, reaches_into_buckets  # noqa: E402
 from ringbench.ddp.clip import clip, sum_of_squares  # noqa: E402
 from ringbench.ddp.determinism import exact_average, ulp_distance  # noqa: E402
 from ringbench.ddp.engines import MAKERS, Blocking, Engine, Job, Nonblocking, Nothing  # noqa: E402
 from ringbench.ddp.mlp import Digits, backward, batches, initial_parameters, load_digits, part  # noqa: E402
 from ringbench.runtime.execute import Plan  # noqa: E402
+from ringbench.schedule.registry import algorithms  # noqa: E402
 
 
 class Collective(Plan):
@@ -124,6 +125,17 @@ def test_engines_of_the_library_take_no_other_algorithm() -> None:
         algorithm_for("iallreduce", "ring")
     with pytest.raises(ValueError, match="unknown engine 'turbo'; known: blocking, thread"):
         algorithm_for("turbo", None)
+
+
+def test_only_engines_that_call_plans_run_what_shares_memory() -> None:
+    for algorithm in ("shared_memory", "shared_copy"):
+        assert [algorithm_for(engine, algorithm) for engine in CALLING] == [algorithm] * 2
+        with pytest.raises(ValueError, match=f"'poll' cannot wait, as algorithm '{algorithm}' must"):
+            algorithm_for("poll", algorithm)
+    reaching = {one.name for one in algorithms("allreduce") if reaches_into_buckets("thread", one.name)}
+    assert reaching == {"shared_memory", "hierarchical", "hierarchical_leaders"}
+    others = set(ENGINES) - set(CALLING)
+    assert not any(reaches_into_buckets(engine, name) for engine in others for name in (*reaching, "mpi", "auto"))
 
 
 def test_the_norm_is_clipped_to_its_limit_and_only_from_above() -> None:

@@ -143,7 +143,7 @@ def test_every_algorithm_has_a_look_of_its_own() -> None:
     looks = [tuple(style_of(name).values()) for name in names]
     assert len(set(looks)) == len(names) > 15
     colours = [style_of(one.name)["color"] for one in algorithms("allreduce")]
-    assert len(set(colours)) == len(colours) == 12
+    assert len(set(colours)) == len(colours) == 14
 
 
 def test_a_name_nobody_knows_has_one_look_too() -> None:

@@ -141,7 +141,7 @@ def trace_file(file: Path, nranks: int, ranks: Sequence[int]) -> Path:
 
 def check_settings(settings: DdpSettings, ranks: Sequence[int]) -> Workload:
     """Return the workload; raise ValueError, naming the value, for what no job, or none of so many ranks, can run."""
-    from ringbench.ddp.choices import ENGINES, LIBRARYS_OWN
+    from ringbench.ddp.choices import ENGINES, LIBRARYS_OWN, algorithm_for, can_run
     from ringbench.ddp.compress import hook_named
     from ringbench.ddp.costs import costs_of
     from ringbench.ddp.timeline import check_engine, parameters_of
@@ -165,6 +165,10 @@ def check_settings(settings: DdpSettings, ranks: Sequence[int]) -> Workload:
             parse_straggler(settings.straggler).check_ranks(nranks)
     if set(settings.engines) <= {*LIBRARYS_OWN, "none"} < set(ENGINES) and len(settings.algorithms) > 1:
         raise ValueError(f"algorithms {', '.join(settings.algorithms)}: no engine here runs more than MPI's own")
+    own = [engine for engine in settings.engines if engine not in (*LIBRARYS_OWN, "none")]
+    for name in settings.algorithms:
+        if own and not any(can_run(engine, name) for engine in own):
+            algorithm_for(own[0], name)  # says why not
     costs_of(settings)
     workload = workload_named(settings.workload, backward_s=settings.backward_s, batch=settings.batch)
     parameters_of(workload, settings.dtype)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ringbench.ddp.choices import LIBRARYS_OWN, algorithm_for
+from ringbench.ddp.choices import can_run
 from ringbench.ddp.reducer import DataParallel
 from ringbench.runtime.arrays import Array
 
@@ -73,8 +73,8 @@ def determinism(
 
     ``parts`` are the gradients of the parts of a batch, the same on all ranks, whose number is a multiple of every one
     of ``rank_counts`` (None: those that divide it). The first N ranks take an equal number of consecutive parts each,
-    average them in order, and then over the ranks: what differs between rows is the order of additions alone. Engines
-    of MPI_Iallreduce are run with ``mpi`` alone. Collective; raises ValueError for numbers that do not fit.
+    average them in order, and then over the ranks: what differs between rows is the order of additions alone. Each
+    engine is run with the algorithms that it can run. Collective; raises ValueError for numbers that do not fit.
     """
     size = comm.Get_size()
     counts = [n for n in range(1, size + 1) if len(parts) % n == 0] if rank_counts is None else rank_counts
@@ -93,7 +93,7 @@ def determinism(
             for algorithm in algorithms if inside else ():
                 first = len(results)
                 for engine in engines:
-                    if engine in LIBRARYS_OWN and algorithm != algorithm_for(engine, None):
+                    if not can_run(engine, algorithm):
                         continue
                     runs, same_on_ranks = _averages(some, parts, algorithm, engine, repeats)
                     results.append(runs[0])

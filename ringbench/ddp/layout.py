@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from ringbench.ddp.buckets import Bucket, Parameter, assign_buckets
-from ringbench.ddp.choices import UNUSED, algorithm_for
+from ringbench.ddp.choices import UNUSED, algorithm_for, reaches_into_buckets
 from ringbench.ddp.hooks import Piece
 from ringbench.runtime.agree import agree
-from ringbench.runtime.arrays import Array, backend_of
-from ringbench.schedule.registry import RESERVED, algorithms
+from ringbench.runtime.arrays import Array, Backend, backend_of
+from ringbench.runtime.windows import empty_shared
+from ringbench.schedule.registry import RESERVED, algorithm_named, algorithms
+
+#: Gives the memory of a bucket: a contiguous vector of so many elements of a dtype.
+Allocate: TypeAlias = Callable[[int, str], Array]
 
 #: Dtypes of gradients.
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -42,6 +46,28 @@ def filled(bucket: Bucket, layout: tuple[Parameter, ...], vector: Array) -> Fill
         pieces.append(Piece(offset, layout[index].shape))
         offset += layout[index].size
     return Filled(bucket=bucket, pieces=tuple(pieces), vector=vector)
+
+
+def bucket_memory(comm: Any, engine: str, algorithm: str, backend: Backend) -> Allocate:
+    """Return what gives the memory of buckets; calling that is collective, and the same on all ranks.
+
+    Where reductions read and write each other's buckets these lie in shared memory. Where ranks share none, or it lacks
+    room, an algorithm that can do without gets private memory; one that cannot raises the ValueError of
+    ``empty_shared``.
+    """
+    if backend.device != "cpu" or comm.Get_size() == 1 or not reaches_into_buckets(engine, algorithm):
+        return backend.empty
+    needed = algorithm_named("allreduce", algorithm).shared is not None
+
+    def allocate(count: int, dtype: str) -> Array:
+        try:
+            return empty_shared(comm, count, dtype)
+        except ValueError:
+            if needed:
+                raise
+            return backend.empty(count, dtype)
+
+    return allocate
 
 
 def by_name(layout: tuple[Parameter, ...], views: Iterable[dict[int, Array]]) -> Mapping[str, Array]:

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ringbench.ddp.choices import LIBRARYS_OWN
+from ringbench.ddp.choices import CALLING, LIBRARYS_OWN, can_run
 from ringbench.ddp.compress import hook_named
 from ringbench.ddp.compute import Compute, compute_named
+from ringbench.ddp.layout import bucket_memory
 from ringbench.ddp.reducer import DataParallel
 from ringbench.ddp.timeline import parameters_of, ready_times
 from ringbench.ddp.workloads import Workload
@@ -59,7 +60,11 @@ def ways(settings: DdpSettings) -> list[Way]:
 def engines_of(settings: DdpSettings, way: Way) -> list[str]:
     """Return the engines of a way; those that run the library's own collectives stand with the first algorithm."""
     first = way.algorithm == settings.algorithms[0]
-    return [engine for engine in settings.engines if first or engine not in (*LIBRARYS_OWN, "none")]
+    return [
+        engine
+        for engine in settings.engines
+        if (first if engine in (*LIBRARYS_OWN, "none") else can_run(engine, way.algorithm))
+    ]
 
 
 def algorithm_of(engine: str, way: Way) -> str:
@@ -150,6 +155,8 @@ class _Group:
         self.rank, self.nranks = comm.Get_rank(), comm.Get_size()
         self.backend = backend_for(settings.device)
         self.memory: list[Array] = []
+        calling = next((engine for engine in engines if engine in CALLING), "none")
+        self.empty = bucket_memory(comm, calling, way.algorithm, self.backend)
         names = self._tensors()
         self.runners = {engine: _Runner(self._model(names, engine, algorithm_of(engine, way))) for engine in engines}
         self.alone = _Runner(self._model(names, "none", "none"))
@@ -187,7 +194,7 @@ class _Group:
         def allocate(count: int, dtype: str) -> Array:  # all engines fill the same buckets, one after the other
             nonlocal given
             if given == len(self.memory):
-                self.memory.append(self.backend.empty(count, dtype))
+                self.memory.append(self.empty(count, dtype))
             given += 1
             return self.memory[given - 1]
 

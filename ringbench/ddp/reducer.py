@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from ringbench.ddp.agreement import Agreement
 from ringbench.ddp.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, Bucket
-from ringbench.ddp.choices import algorithm_for
+from ringbench.ddp.choices import CALLING, algorithm_for
 from ringbench.ddp.clip import clip, sum_of_squares
 from ringbench.ddp.engines import Job, engine_on
 from ringbench.ddp.hooks import Hook, Stage
-from ringbench.ddp.layout import Filled, agreed_layout, by_name, filled
+from ringbench.ddp.layout import Allocate, Filled, agreed_layout, bucket_memory, by_name, filled
 from ringbench.runtime.arrays import Array, backend_of
 from ringbench.runtime.execute import Plan
 from ringbench.runtime.plan import DEFAULT_SEGMENT, plan
 from ringbench.schedule.registry import RESERVED, algorithms
 
-#: Gives the memory of a bucket: a contiguous vector of so many elements of a dtype.
-Allocate: TypeAlias = Callable[[int, str], Array]
 Self = TypeVar("Self", bound="DataParallel")
 
 
@@ -43,7 +41,9 @@ class DataParallel:
     for the engines of MPI_Iallreduce). Buckets are those of ``buckets.assign_buckets``; each is launched when its last
     gradient is ready, one after the other in the same order on all ranks, whatever the order of the gradients. ``op``
     is ``average`` or ``sum``. ``hook`` replaces the reduction, see ``hooks.Hook``. ``allocate(count, dtype)`` gives the
-    memory of buckets (None: private memory that starts on a page).
+    memory of buckets (None: memory that the ranks of a node share, for ``shared_memory`` and, where there is such
+    memory and room in it, ``hierarchical`` and ``hierarchical_leaders``, if the engine calls plans and does not start
+    them; else private memory that starts on a page).
 
     ``unused`` says what becomes of a parameter whose gradient was not ready at ``finish``: it counts as ``zero`` (or as
     what was accumulated under ``no_sync``), or is an ``error`` on all ranks, which costs a small message per step.
@@ -91,7 +91,7 @@ class DataParallel:
         self.algorithm = algorithm_for(engine, algorithm)
         self.rank, self.nranks = comm.Get_rank(), comm.Get_size()
         self._engine = engine_on(comm, engine)
-        self.comm = comm.Dup()
+        self.comm, self._callers = comm.Dup(), comm
         self._allocate, self._arrays = allocate, tuple(arrays.values())
         self.buckets = tuple(filled(bucket, self.layout, self._memory(bucket)) for bucket in buckets)
         self.gradients = by_name(self.layout, (one.views(one.vector) for one in self.buckets))
@@ -216,21 +216,32 @@ class DataParallel:
     # How it is made.
 
     def _memory(self, bucket: Bucket) -> Array:
-        index = bucket.indices[0]
-        allocate = self._allocate or backend_of(self._arrays[index]).empty
-        vector = allocate(sum(self.layout[each].size for each in bucket.indices), self.layout[index].dtype)
+        vector = self._empty(sum(self.layout[each].size for each in bucket.indices), bucket.indices[0])
         vector[...] = 0
         return vector
+
+    def _empty(self, count: int, index: int) -> Array:
+        """Return memory of the dtype and on the device of a parameter.
+
+        Shared memory is that of the caller's communicator: it outlives this object's, and is freed in its next use.
+        """
+        backend = backend_of(self._arrays[index])
+        allocate = self._allocate or bucket_memory(self._callers, self.engine, self.algorithm, backend)
+        return allocate(count, self.layout[index].dtype)
 
     def _stages(self, one: Filled) -> tuple[Stage, ...]:
         if self.hook is not None:
             return self.hook.stages(self.comm, one.vector, one.pieces, self._plan)
-        return (plan("allreduce", self.algorithm, self.comm, one.vector, one.vector, self.op, self.segment),)
+        return (self._planned("allreduce", self.algorithm, one.vector, one.vector, self.op),)
 
     def _plan(self, collective: str, sendbuf: Array, recvbuf: Array, op: str = "sum") -> Plan:
         known = (*RESERVED, *(one.name for one in algorithms(collective)))
         algorithm = self.algorithm if self.algorithm in known else "auto"
-        return plan(collective, algorithm, self.comm, sendbuf, recvbuf, op, self.segment)
+        return self._planned(collective, algorithm, sendbuf, recvbuf, op)
+
+    def _planned(self, collective: str, algorithm: str, sendbuf: Array, recvbuf: Array, op: str) -> Plan:
+        inner = None if self.engine in CALLING else "ring"  # what shares memory cannot be started
+        return plan(collective, algorithm, self.comm, sendbuf, recvbuf, op, self.segment, inner=inner)
 
     def _agreement(self, name: str) -> Agreement:
         def make_plan(collective: str, sendbuf: Array, recvbuf: Array, op: str = "sum") -> Plan:

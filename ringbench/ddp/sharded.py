@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from ringbench.ddp.choices import algorithm_for
 from ringbench.ddp.clip import clip, sum_of_squares
 from ringbench.ddp.engines import Job
 from ringbench.ddp.hooks import Stage
 from ringbench.ddp.layout import Filled, by_name
 from ringbench.ddp.reducer import DataParallel
-from ringbench.runtime.arrays import Array, backend_of
+from ringbench.runtime.arrays import Array
 from ringbench.schedule.blocks import block_offset
 
 
@@ -60,7 +61,9 @@ class ShardedDataParallel(DataParallel):
             for at, values in reversed(list(enumerate(self._values)))
         )
         self._squares = np.zeros(1)
-        self._add_squares = self._plan("allreduce", self._squares, self._squares)
+        self._add_squares = self._planned(
+            "allreduce", algorithm_for(self.engine, None), self._squares, self._squares, "sum"
+        )
 
     def gather(self) -> None:
         """Give all ranks the parameters that each has stepped."""
@@ -87,12 +90,11 @@ class ShardedDataParallel(DataParallel):
         count = len(one.vector)
         start, stop = (block_offset(count, self.nranks, block) for block in (self.rank, self.rank + 1))
         at = one.bucket.indices[0]
-        allocate = self._allocate or backend_of(self._arrays[at]).empty
-        values = allocate(count, self.layout[at].dtype)
+        values = self._empty(count, at)
         self._values.append(values)
         if self.engine == "none":  # a rank's own gradients stand for the averages
             self.shards += (Shard(parameter=values[start:stop], gradient=one.vector[start:stop]),)
             return ()
-        gradient = allocate(stop - start, self.layout[at].dtype)
+        gradient = self._empty(stop - start, at)
         self.shards += (Shard(parameter=values[start:stop], gradient=gradient),)
         return (self._plan("reduce_scatter", one.vector, gradient, self.op),)

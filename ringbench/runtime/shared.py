@@ -26,10 +26,13 @@ class Reach:
 
 
 def may_share(comm: Any, send: Array | None, recv: Array, groups: Groups) -> bool:
-    """Say whether each group of ranks is on one node, and all its buffers in memory that it shares. Collective."""
+    """Say whether each group of ranks is on one node, and all its buffers in memory that it shares. Collective.
+
+    Where no rank has any elements there is nothing to share.
+    """
     own = [place_of(array) for array in (send, recv) if array is not None and array.nbytes]
     places: list[list[Place | None]] = comm.allgather(own)
-    if any(place is None for theirs in places for place in theirs):
+    if not any(places) or any(place is None for theirs in places for place in theirs):
         return False
     nodes = {rank: number for number, ranks in enumerate(node_of(comm).groups) for rank in ranks}
     mine = next(group for group in groups if comm.Get_rank() in group)

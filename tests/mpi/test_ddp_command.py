@@ -94,6 +94,18 @@ def test_a_job_measures_what_is_asked_for_and_what_is_missing(mpi: Mpi, plan: st
     assert "was measured with backward_s None, not 0.009" in line
 
 
+def test_buckets_that_ranks_share_are_reduced_where_they_lie(mpi: Mpi, plan: str) -> None:
+    words = ["--engines", "poll,thread,blocking", "--algorithm", "shared_memory,hierarchical", "--format", "json"]
+    cells = json.loads(start(mpi, 2, ["-m", "ringbench", "ddp", plan, *words]).stdout)
+    assert [(cell["engine"], cell["algorithm"], cell["wrong"]) for cell in cells] == [
+        ("thread", "shared_memory", 0),
+        ("blocking", "shared_memory", 0),
+        ("poll", "hierarchical", 0),
+        ("thread", "hierarchical", 0),
+        ("blocking", "hierarchical", 0),
+    ]
+
+
 def test_who_is_late_is_seen_by_those_who_wait(mpi: Mpi, plan: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     late = ("--straggler", "rank=1,delay=30ms", "--engines", "blocking")
@@ -120,6 +132,8 @@ def test_what_cannot_be_run_is_said_once_by_all_ranks(mpi: Mpi, plan: str, tmp_p
 
     assert "unknown engine 'fast'" in said(plan, "--engines", "fast")
     assert "straggler rank 2: there are 2 ranks" in said(plan, "--straggler", "rank=2,delay=1ms")
+    shared = ("--engines", "poll,none", "--algorithm", "ring,shared_memory")
+    assert "engine 'poll' cannot wait, as algorithm 'shared_memory' must" in said(plan, *shared)
     assert "the thread level of MPI is" in said(plan, "--engines", "thread", "--thread-level", "single")
     huge = tmp_path / "huge.toml"
     huge.write_text("[[layer]]\nparameters = 100_000_000_000_000\n", encoding="utf-8")

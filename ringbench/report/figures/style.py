@@ -30,6 +30,8 @@ SMALL = 6.5
 BLACK = "#000000"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DARK = ("#003F62", "#753400", "#005740", "#70435C", "#7F5700", "#2F6380")
+#: Those farthest from all above, and from black and grey, for eyes that lack red or green too (distances in Oklab).
+MORE = ("#0000FF", "#5A87FF", "#A5C3A5", "#3C2DB4", "#0F69F0", "#D21EC3")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
 GREY = "#777777"
@@ -38,6 +40,7 @@ GREY = "#777777"
 FIRST = (
     *("ring", "recursive_doubling", "rabenseifner", "naive", "parameter_server", "swing"),
     *("hierarchical", "double_binary_tree", "binomial_tree", "swing_latency", "hierarchical_leaders", "bine"),
+    *("shared_memory", "shared_copy"),
 )
 
 _RC: dict[str, Any] = {
@@ -111,7 +114,7 @@ def style_of(algorithm: str) -> dict[str, str]:
     at = names.index(algorithm) if algorithm in names else crc32(algorithm.encode())
     turn = at // len(COLOURS)
     return {
-        "color": (COLOURS, DARK)[turn % 2][at % len(COLOURS)],
+        "color": (COLOURS, DARK, MORE)[turn % 3][at % len(COLOURS)],
         "marker": MARKERS[(at + 1) % len(MARKERS)],
         "linestyle": DASHES[turn % len(DASHES)],
     }

@@ -7,7 +7,7 @@ from battery import Battery, battery
 
 from ringbench.ddp.determinism import determinism
 
-OWN = ("ring", "recursive_doubling", "rabenseifner", "naive")
+OWN = ("ring", "recursive_doubling", "rabenseifner", "naive", "shared_memory", "shared_copy")
 
 
 def table(tests: Battery) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -16,9 +17,11 @@ if sys.argv[1:] in (["funneled"], ["serialized"]):
 from battery import Battery, battery
 from mpi4py import MPI
 
+import ringbench
 from ringbench.ddp import DataParallel, ShardedDataParallel
-from ringbench.ddp.choices import ENGINES, LIBRARYS_OWN
+from ringbench.ddp.choices import CALLING, ENGINES, LIBRARYS_OWN
 from ringbench.ddp.hooks import MakePlan, Piece, Stage
+from ringbench.runtime import windows
 
 SHAPES = {"first": (7, 5), "second": (300,), "third": (), "fourth": (40, 3), "fifth": (0,), "last": (1000,)}
 REDUCING = [name for name in ENGINES if name != "none"]
@@ -200,6 +203,77 @@ class Gathering(Counting):
         return (make_plan("allgather", np.ones(1), gathered), *super().stages(comm, vector, pieces, make_plan))
 
 
+def in_windows(tests: Battery) -> None:
+    """Buckets lie in shared memory where reductions reach into them: the bits of plans on such vectors, and few others.
+
+    Without room an algorithm that can go on does, in private memory; all is freed when nobody has it any more.
+    """
+    comm, many = tests.comm, tests.nranks > 1
+    node = windows.node_of(comm)
+    gc.collect()
+    node.collect()
+    before = len(node.windows)
+    for dtype in ("float32", "float64"):
+        for algorithm in ("shared_memory", "hierarchical", "hierarchical_leaders"):
+            found: dict[str, list[bytes]] = {}
+            for engine in (*CALLING, "poll"):
+                if (engine, algorithm) == ("poll", "shared_memory"):
+                    continue
+                with DataParallel(comm, model(dtype), engine=engine, algorithm=algorithm, **SMALL) as averaged:
+                    there = [windows.place_of(one.vector) is not None for one in averaged.buckets]
+                    tests.check(set(there) == {many and engine in CALLING}, f"{engine} {algorithm}: shared {there}")
+                    for step in range(3):
+                        fill(averaged, values(tests.rank, step, dtype), list(SHAPES)[:: 1 if step else -1])
+                        averaged.finish()
+                        found.setdefault(engine, []).extend(one.vector.tobytes() for one in averaged.buckets)
+                        right = (
+                            sum(values(rank, step, "float64")["last"] for rank in range(tests.nranks)) / tests.nranks
+                        )
+                        close = np.allclose(averaged.gradients["last"], right, rtol=0, atol=1e-5)
+                        tests.check(close, f"{engine} {algorithm}, step {step}: no average")
+                    names, sizes = (
+                        [one.bucket.indices for one in averaged.buckets],
+                        [len(one.vector) for one in averaged.buckets],
+                    )
+            tests.check(found["blocking"] == found["thread"], f"{algorithm} {dtype}: other bits in a thread")
+            tests.check(
+                len(set(comm.allgather(b"".join(found["blocking"])))) == 1, f"{algorithm}: unlike bits on ranks"
+            )
+            expected = []
+            for step in range(3):
+                brought = list(values(tests.rank, step, dtype).values())
+                for indices, size in zip(names, sizes, strict=True):
+                    vector = ringbench.empty_shared(comm, size, dtype)
+                    vector[...] = np.concatenate([brought[index].reshape(-1) for index in indices])
+                    ringbench.plan("allreduce", algorithm, comm, MPI.IN_PLACE, vector, "average")()
+                    expected.append(vector.tobytes())
+            tests.check(found["blocking"] == expected, f"{algorithm} {dtype}: other bits than a plan's")
+            del vector, averaged
+    if many:
+        tests.refused(
+            "a plan that cannot be started",
+            "'poll' cannot wait, as algorithm 'shared_memory' must",
+            call=lambda: DataParallel(comm, model(), engine="poll", algorithm="shared_memory"),
+        )
+        real = windows.room_in
+        windows.room_in = lambda folder: 8192
+        try:
+            with DataParallel(comm, model(), algorithm="hierarchical") as averaged:
+                there = [windows.place_of(one.vector) for one in averaged.buckets]
+                tests.check(set(there) == {None}, f"{there} where there is no room")
+            tests.refused(
+                "no room",
+                "has room for 0.0 MiB",
+                call=lambda: DataParallel(comm, model(), algorithm="shared_memory"),
+            )
+        finally:
+            windows.room_in = real
+        del averaged
+    gc.collect()
+    node.collect()
+    tests.check(len(node.windows) == before, f"{len(node.windows) - before} windows are left")
+
+
 def hooks(tests: Battery) -> None:
     """Stages run in order in every engine, also where a bucket has two collectives, one after the other."""
     for engine in REDUCING:
@@ -232,7 +306,8 @@ def sharded(tests: Battery) -> None:
     """Shards hold blocks of the same averages; after a step all ranks have all parameters; the norm is that of all."""
     start = values(99, 0)
     for engine in REDUCING:
-        for algorithm in ("mpi",) if engine in LIBRARYS_OWN else ("ring", "auto"):
+        own = ("ring", "auto", *(("shared_memory",) if engine in CALLING else ()))
+        for algorithm in ("mpi",) if engine in LIBRARYS_OWN else own:
             with ShardedDataParallel(tests.comm, start, engine=engine, algorithm=algorithm, **SMALL) as averaged:
                 for step in range(2):
                     before = {name: value.copy() for name, value in averaged.parameters.items()}
@@ -442,7 +517,7 @@ if __name__ == "__main__":
     else:
         with battery(least=50) as tests:
             for check in (
-                averages, views, cases, accumulation, hooks, nothing, sharded, kinds, refusals, unused, uneven, threads,
-                set_ups, raising,
+                averages, views, cases, accumulation, in_windows, hooks, nothing, sharded, kinds, refusals, unused,
+                uneven, threads, set_ups, raising,
             ):  # fmt: skip
                 check(tests)

@@ -20,7 +20,7 @@ COUNTS = (0, 7, 3000)
 
 
 def names(collective: str) -> list[str]:
-    return [*(algorithm.name for algorithm in algorithms(collective)), "mpi"]
+    return [*(algorithm.name for algorithm in algorithms(collective) if algorithm.shared is None), "mpi"]
 
 
 def finish(run: Plan, way: int) -> None:
@@ -121,12 +121,25 @@ def in_flight(tests: Battery) -> None:
     tests.check(tests.nranks == 1 or (vector == 2**tests.nranks - 1).all(), f"the sum is {vector[:2]}")
 
 
-def refused(call: Callable[[], Any]) -> bool:
+def refused(call: Callable[[], Any], word: str = "in flight") -> bool:
     try:
         call()
     except RuntimeError as error:
-        return "in flight" in str(error)
+        return word in str(error)
     return False
+
+
+def waiting(tests: Battery) -> None:
+    """A plan whose ranks wait for each other in shared memory is called, and not started."""
+    vector = np.full(50, 2.0**tests.rank)
+    run = plan("allreduce", "shared_copy", tests.comm, vector, vector)
+    if tests.nranks == 1:  # nobody to wait for
+        run.start()
+        run.wait()
+    else:
+        tests.check(refused(run.start, "cannot be started"), "is started, though it would wait")
+        run()
+    tests.check((vector == 2**tests.nranks - 1).all(), f"after a refused start: {vector[:2]}")
 
 
 def halves(tests: Battery) -> None:
@@ -150,4 +163,5 @@ if __name__ == "__main__":
         same_bits(tests)
         many_in_flight(tests)
         in_flight(tests)
+        waiting(tests)
         halves(tests)
