@@ -24,26 +24,27 @@ def origin(run: Run, title: str) -> str:
     again = repeat(run)
     if again:
         parts.append(element("p", "The same with all that a plan or a default added, to repeat it:"))
-        parts.append(element("pre", text(again), {"class": "again"}))
+        lines = "".join(f" \\\n    {word}" if word.startswith("--") else f" {word}" for word in again).strip()
+        parts.append(element("pre", text(lines)))
     parts.append(folded("everything recorded", facts(found)))
     return element("section", "".join(parts))
 
 
-def repeat(run: Run) -> str:
-    """Return the line for a shell that measures the same again; nothing where the file does not say what was measured.
+def repeat(run: Run) -> list[str]:
+    """Return the words for a shell that measure the same again; none where the file does not say what was measured.
 
-    Variables that set the MPI library stand before it, and a lab around it.
+    Variables that set the MPI library stand before the command, and a lab around it.
     """
     first, stored = run.provenance, run.plan.get("settings")
     if "imported" in first or not isinstance(stored, dict):
-        return ""
+        return []
     try:
         words = [*_lab(first.get("lab")), *_words(run, stored)]
     except (ValueError, TypeError):  # settings of another version, or of no version at all
-        return ""
+        return []
     variables = _mapping(first.get("variables"))
     assigned = [f"{name}={shlex.quote(str(value))}" for name, value in variables.items() if name.isidentifier()]
-    return " ".join([*assigned, shlex.join(words)])
+    return [*assigned, *map(shlex.quote, words)]
 
 
 def _words(run: Run, stored: dict[str, Any]) -> list[str]:

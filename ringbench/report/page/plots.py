@@ -33,6 +33,9 @@ TITLES = {
     "predicted": "Predicted without it, against measured",
 }
 
+#: What paints the background, which is the page's here.
+_PAPER = "fill: #ffffff"
+
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _REFERENCE = re.compile(r"#([\w-]+)")
 _NAME = re.compile(r"\{.*\}")
@@ -69,7 +72,7 @@ def _mark(spot: Spot) -> str:
 def _written(one: ElementTree.Element, prefix: str, used: set[str], styles: Styles) -> str:
     """Write an element again, without what nobody refers to, and with two digits where there were six."""
     name = _NAME.sub("", one.tag)
-    if name in ("metadata", "style"):
+    if name in ("metadata", "style") or one.get("style") == _PAPER:
         return ""
     words = []
     for key, value in one.attrib.items():
@@ -118,13 +121,9 @@ def plots(found: Sequence[Drawing], room: int, number: int, styles: Styles) -> t
             left_out.append(drawing.name)
             continue
         room -= len(drawn)
-        made[drawing.kind].append(element("figure", drawn))
-    parts = [
-        element("h4", text(TITLES[kind])) + element("div", "".join(own), {"class": "plots"})
-        for kind, own in made.items()
-        if own
-    ]
+        made[drawing.kind].append(element("figure", element("figcaption", text(TITLES[drawing.kind])) + drawn))
+    figures = "".join(one for own in made.values() for one in own)
     if left_out:
         named = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
         missing.append(f"{len(left_out)} more would make the page too large: ringbench plot draws them all ({named})")
-    return "".join(parts), missing
+    return element("div", figures, {"class": "plots"}) if figures else "", missing

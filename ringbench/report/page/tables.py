@@ -25,6 +25,9 @@ _SAME = {"type": "dtype", "redop": "op"}
 #: Columns of words beside those of the other formats.
 _WORDS = frozenset(("collective", "placement", "a sample is", "memory", "device", "straggler", "warn"))
 
+#: Columns that give way on a narrow screen.
+_SPARED = frozenset(("count", "sent", "algbw"))
+
 #: Columns by which one chooses rows.
 _FILTERS = frozenset(("collective", "algorithm", "N", "type", "redop", "placement", "verdict", "device", "lever"))
 
@@ -52,18 +55,27 @@ def html_table(rows: Sequence[Flat], kind: Kind, name: str, title: str) -> str:
     )
     body = "".join(f"<tr>{_cells(row, columns)}</tr>" for row in shown)
     left = [at for at, column in enumerate(columns, 1) if column in LEFT or column in _WORDS]
-    sides = ",".join(f"#{name} :is(th,td):nth-child({at})" for at in left)
+    spared = [at for at, column in enumerate(columns, 1) if column in _SPARED]
+    sheet = _rule(name, left, "text-align:left")
+    if spared:
+        sheet += f"@media (max-width:600px){{{_rule(name, spared, 'display:none')}}}"
     heading = kind.heading(blocks[0]) if len(blocks) == 1 else number(len(ordered), "row")
     parts = [
         element("h3", text(title)),
         element("p", text(heading), {"class": "about"}),
-        f"<style>{sides}{{text-align:left}}</style>" if left else "",
+        f"<style>{sheet}</style>",
         f'<div class="wide"><table class="data" id="{name}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>",
     ]
     if len(ordered) > len(shown):
         parts.append(element("p", text(f"{len(ordered) - len(shown)} further rows are left out; see ringbench table")))
     return "".join([*parts, _closing(blocks, kind)])
+
+
+def _rule(name: str, places: Sequence[int], style: str) -> str:
+    """Return a rule for the columns at some places of a table."""
+    chosen = ",".join(f"#{name} :is(th,td):nth-child({at})" for at in places)
+    return f"{chosen}{{{style}}}" if places else ""
 
 
 def _columns(rows: Sequence[Flat], kind: Kind) -> dict[str, Callable[[Flat], str]]:
@@ -83,12 +95,14 @@ def _columns(rows: Sequence[Flat], kind: Kind) -> dict[str, Callable[[Flat], str
 def _cells(row: Flat, columns: Mapping[str, Callable[[Flat], str]]) -> str:
     found = []
     for name, write in columns.items():
-        sort = ""
+        shown, more = text(write(row)), ""
         if name == "size":
-            sort = f' data-v="{int(row["nbytes"])}"'
+            more = f' data-v="{int(row["nbytes"])}"'
         elif name == "wrong" and row.get("wrong"):
-            sort = ' class="bad"'
-        found.append(f"<td{sort}>{text(write(row))}</td>")
+            more = ' class="bad"'
+        elif name == "algorithm" and "," in shown:  # those that share a curve
+            shown, more = shown.replace(",", ", "), ' class="many"'
+        found.append(f"<td{more}>{shown}</td>")
     return "".join(found)
 
 
