@@ -194,6 +194,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--check", action="store_true", help="only start the largest job, and see that all ranks are one")
     sub.add_argument("--quiet", action="store_true", help="say nothing of progress; warnings and errors remain")
     sub.add_argument("--job-limit", type=_checked(_seconds), metavar="S", help="end a job that takes longer")
+    sub.add_argument("--report", action="store_true", help="write report.html beside the run, as ringbench report does")
     _add_format(sub)
 
     sub = command("run", "measure one rank count; to be started by mpirun or srun", RUN_EXAMPLE)
@@ -237,6 +238,11 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, metavar="DIR", help=out)
     formats = _checked(lambda text: parse_names(text, "formats"))
     sub.add_argument("--format", type=formats, metavar="svg,png", help="of the files in a folder (default svg)")
+
+    sub = command("report", "write one page of HTML on runs: answer, warnings, tables, figures, model", REPORT_EXAMPLE)
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="a run.jsonl or its folder; unlike ones stand apart")
+    out = "the page (default: report.html in the folder of the first run)"
+    sub.add_argument("--out", type=Path, metavar="FILE", help=out)
 
     sub = command("compare", "compare two algorithms of a run, or two runs", COMPARE_EXAMPLE)
     sub.add_argument("runs", nargs="+", metavar="RUN", help="one run, or the earlier and the later of two")
@@ -344,6 +350,7 @@ SIMULATE_EXAMPLE = "ringbench simulate --algorithm ring --ranks 4096 --size 1GiB
 PREDICT_EXAMPLE = "ringbench predict --alpha 2us --beta 50GB/s --ranks 8,64 --sizes 1KiB:1GiB:x32"
 TABLE_EXAMPLE = "ringbench table results/laptop --pivot algorithm"
 PLOT_EXAMPLE = "ringbench plot results/laptop --kind bandwidth,ratio --ranks 4 --out figures"
+REPORT_EXAMPLE = "ringbench report results/laptop --out report.html"
 PLOT_KINDS = (
     "bandwidth, latency, ratio (to MPI's own), winner (at each N and size), scaling, step (the fitted cost of a "
     "message), predicted (against measured), samples (in order); default all"

@@ -788,6 +788,17 @@ def test_a_sweep_shows_table_fit_and_comparison(mpirun: str, capfd: pytest.Captu
     assert "progress" not in err
 
 
+def test_a_sweep_ends_with_the_page_where_that_is_asked_for(
+    mpirun: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ringbench.report.page.make.drawings", lambda found, kinds: [])  # which takes seconds
+    assert main(["sweep", *SWEEP, "--mpirun", mpirun, "--out", "r", "--report", "--format", "json"]) == 0
+    out, err = capfd.readouterr()
+    assert len(parsed(out)) == 16
+    assert err.endswith("ringbench: the page is r/report.html\n")
+    assert "</html>" in Path("r/report.html").read_text(encoding="utf-8")
+
+
 def test_case_38_a_run_is_never_overwritten_but_gone_on_with(mpirun: str, capfd: pytest.CaptureFixture[str]) -> None:
     options = ("--mpirun", mpirun, "--out", "r", "--warmup", "0")
     assert main(["sweep", "--ranks", "2", "--sizes", "8", *options]) == 0

@@ -9,12 +9,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from fractions import Fraction
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from conftest import ROOT, Mpi
 
+from ringbench.arguments import make_parser
 from ringbench.launch.process import run_job
 from ringbench.schedule import registry
 from ringbench.schedule.cost import cost
@@ -26,6 +29,9 @@ ALGORITHMS = (ROOT / "ALGORITHMS.md").read_text(encoding="utf-8")
 WARNINGS = (ROOT / "WARNINGS.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FAULTS = (ROOT / "FAULTS.md").read_text(encoding="utf-8")
+
+#: Pages with what commands print, or draw.
+PAGES = [ROOT / name for name in ("README.md", "ALGORITHMS.md", "WARNINGS.md")] + sorted((ROOT / "docs").glob("*.md"))
 
 #: Commands that run elsewhere, and where: the test suite cannot start itself, and it has no Slurm.
 ELSEWHERE = {
@@ -94,21 +100,66 @@ def test_python_of_readme_runs(mpi: Mpi, tmp_path: Path) -> None:
             assert result.returncode == 0, output.read().decode()
 
 
-#: A table stands under the command that prints it: ``<!-- ringbench ... -->`` and then its whole output.
-PRINTED = re.compile(r"(<!-- (ringbench .*?) -->\n\n)(.*?)(\n<!-- end -->)", flags=re.DOTALL)
+#: A table stands under the command that prints it: ``<!-- ringbench ... -->`` and then its whole output; in a fence
+#: where it is none of Markdown. A picture stands under the command that draws it.
+PRINTED = re.compile(r"(<!-- (ringbench [^\n]*?) -->\n\n)(.*?)(\n<!-- end -->)", flags=re.DOTALL)
 
 
-def printed(line: str) -> str:
-    words = [sys.executable, "-m", *shlex.split(line)]
-    return subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode()
+def printed(line: str, page: Path, folder: Path) -> str:
+    """Run the command of a page; return what stands there: what it prints, or a picture, drawn into a folder."""
+    words = shlex.split(line)
+    options = [word for word in ("--svg", "--out") if word in words]
+    if not options:
+        text = ran(words)
+        return text if "--format markdown" in line else f"```\n{text}```\n"
+    at = words.index(options[0]) + 1
+    picture = Path(words[at])
+    words[at] = str(folder / picture.name)
+    ran(words)
+    found = re.search(rf"!\[[^\]]+\]\({re.escape(picture.name)}\)\n", page.read_text(encoding="utf-8"))
+    assert found, f"{page.name} does not show {picture}"
+    assert picture.parent == page.parent.relative_to(ROOT)
+    return found[0]
 
 
-def test_figures_of_readme_are_those_of_results() -> None:
-    pages = (README, ALGORITHMS, WARNINGS)
-    assert all(page.count("<!-- end -->") == len(PRINTED.findall(page)) > 0 for page in pages)
-    found = [block for page in pages for block in PRINTED.findall(page)]
+def ran(words: list[str]) -> str:
+    done = [sys.executable, "-m", *words]
+    return subprocess.run(done, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode()
+
+
+def words_in(picture: Path) -> list[str]:
+    """Return what is written in a picture; how its curves are written may change with the library that draws them."""
+    return [text for one in ElementTree.parse(picture).iter() if (text := (one.text or "").strip())]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_figures_of_pages_are_those_of_results(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = PRINTED.findall(text)
+    assert text.count("<!-- end -->") == len(found) > 0
     for _, line, table, _ in found:
-        assert table.strip() == printed(line).strip(), f"{line}: `make docs` writes the tables anew"
+        assert table.strip() == printed(line, page, tmp_path).strip(), f"{line}: `make docs` writes the tables anew"
+    shown = re.findall(r"!\[[^\]]+\]\((.*?)\)", text)
+    assert sorted(shown) == sorted(path.name for path in tmp_path.iterdir())  # no picture without its command
+    for name in shown:
+        assert words_in(page.parent / name) == words_in(tmp_path / name)
+
+
+@pytest.mark.parametrize("page", [path for path in PAGES if path.parent.name == "docs"], ids=lambda page: page.name)
+def test_links_of_pages_lead_to_files(page: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")) if "://" not in link]
+    assert links
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_options_named_to_those_who_come_from_elsewhere_are_options() -> None:
+    text = (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
+    lines = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
+    named = [code for _, _, ours, *_ in lines for code in re.findall(r"`([^`]*--[^`]*)`", ours)]
+    assert len(named) > 25
+    parse = make_parser("").parse_args
+    for code in named:
+        parse(shlex.split(code)[1:] if code.startswith("ringbench") else ["sweep", *shlex.split(code)])
 
 
 def test_contributing_example_is_a_right_algorithm() -> None:
@@ -173,7 +224,10 @@ def test_every_fault_names_tests_that_there_are() -> None:
 
 
 if __name__ == "__main__":
-    for name in ("README.md", "ALGORITHMS.md", "WARNINGS.md"):
-        page = (ROOT / name).read_text(encoding="utf-8")
-        page = PRINTED.sub(lambda found: f"{found[1]}{printed(found[2])}{found[4]}", page)
-        (ROOT / name).write_text(page, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as drawn:
+        for path in PAGES:
+            old = path.read_text(encoding="utf-8")
+            new = PRINTED.sub(lambda found: f"{found[1]}{printed(found[2], path, Path(drawn))}{found[4]}", old)  # noqa: B023
+            path.write_text(new, encoding="utf-8")
+            for picture in Path(drawn).iterdir():
+                picture.replace(path.parent / picture.name)

@@ -14,6 +14,7 @@ from ringbench.cli.cluster import doctor_command, lab_command, slurm_command
 from ringbench.cli.ddp import ddp_command
 from ringbench.cli.drawing import plot_command
 from ringbench.cli.measuring import run_command, sweep_command
+from ringbench.cli.reporting import report_command
 from ringbench.cli.schedules import draw_command, list_command, simulate_command, verify_command
 from ringbench.cli.showing import compare_command, fit_command, import_command, predict_command, table_command
 from ringbench.cli.talk import Terminated, ending, say, say_once
@@ -24,6 +25,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": run_command,
     "table": table_command,
     "plot": plot_command,
+    "report": report_command,
     "compare": compare_command,
     "fit": fit_command,
     "predict": predict_command,

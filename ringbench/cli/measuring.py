@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringbench.arguments import UsageError
+from ringbench.cli.reporting import write_page_beside
 from ringbench.cli.showing import print_table, show_sweep
 from ringbench.cli.talk import ERASE, LiveLine, Terminated, ending, heed_signals, live_width, say, words_of, world
 from ringbench.records.provenance import now, package_version, provenance
@@ -133,6 +134,8 @@ def sweep_command(arguments: argparse.Namespace) -> int:
         say(f"ringbench: nothing was measured; see above, and {file}")
         return 1
     show_sweep(run, file.parent, arguments.format)
+    if arguments.report:
+        write_page_beside(run)
     if not any(row.samples_s for row in run.rows):
         say(f"ringbench: nothing was measured: {run.rows[0].reason}")
         return 1

@@ -67,11 +67,10 @@ def print_table(rows: Sequence[Row], format: str) -> None:
         sys.stdout.write(f"\n{late}")
 
 
-def print_steps(rows: Sequence[DdpRow], settings: DdpSettings, format: str) -> None:
-    """Print measured steps of training, and what the links of the settings predict."""
+def steps_of(rows: Sequence[DdpRow], settings: DdpSettings) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return what measured steps of training come to, with what the links of the settings predict, and their levers."""
     from ringbench.ddp.cells import cells, levers
     from ringbench.ddp.costs import costs_of
-    from ringbench.report.ddp import render_measured_levers, render_steps
 
     try:
         costs = costs_of(settings)
@@ -79,8 +78,22 @@ def print_steps(rows: Sequence[DdpRow], settings: DdpSettings, format: str) -> N
         say(f"ringbench: no predictions: {words_of(error)}")
         costs = None
     found = cells(rows, costs)
+    return found, levers(found, settings)
+
+
+def stored_ddp_settings(run: Run) -> DdpSettings:
+    """Return the settings that a run of ``ringbench ddp`` holds."""
+    stored = run.plan.get("settings")
+    return settings_from_json(stored if isinstance(stored, dict) else {})
+
+
+def print_steps(rows: Sequence[DdpRow], settings: DdpSettings, format: str) -> None:
+    """Print measured steps of training."""
+    from ringbench.report.ddp import render_measured_levers, render_steps
+
+    found, turned = steps_of(rows, settings)
     sys.stdout.write(render_steps(found, format))
-    if format in ("text", "markdown") and (beside := render_measured_levers(levers(found, settings), format)):
+    if format in ("text", "markdown") and (beside := render_measured_levers(turned, format)):
         sys.stdout.write(f"\n{beside}")
 
 
@@ -111,8 +124,7 @@ def table_command(arguments: argparse.Namespace) -> int:
     if steps:
         if arguments.style or arguments.pivot or arguments.wide:
             raise UsageError("--style, --pivot and --wide are for runs of ringbench sweep")
-        stored = runs[0].plan.get("settings")
-        print_steps(steps, settings_from_json(stored if isinstance(stored, dict) else {}), arguments.format)
+        print_steps(steps, stored_ddp_settings(runs[0]), arguments.format)
     elif arguments.style or arguments.pivot or arguments.wide:
         sys.stdout.write(_other_table(rows, arguments))
     else:

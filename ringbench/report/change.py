@@ -42,8 +42,8 @@ def render_change(before: Run, after: Run, compared: Sequence[Flat]) -> str:
     """
     letters = codes(compared)
     medians = [_medians(run.rows) for run in (before, after)]
-    one, other = _facts(before), _facts(after)
-    heads = zip(_head(before, one).items(), _head(after, other).values(), strict=True)
+    one, other = facts_of_run(before), facts_of_run(after)
+    heads = zip(head_of_run(before, one).items(), head_of_run(after, other).values(), strict=True)
     parts = [
         f"# {_escaped(_name(after))} against {_escaped(_name(before))}",
         _counts(compared),
@@ -116,7 +116,7 @@ def _name(run: Run) -> str:
     return str(run.path.parent if run.path.name == RUN_FILE else run.path)
 
 
-def _head(run: Run, facts: Mapping[str, str]) -> dict[str, str]:
+def head_of_run(run: Run, facts: Mapping[str, str]) -> dict[str, str]:
     """Return who was measured, when, and with what."""
     machine = [facts.get("machine.cpu"), f"{facts.get('machine.cpus', '?')} CPUs", facts.get("machine.system")]
     library = facts.get("mpi_library")
@@ -140,7 +140,7 @@ def _differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return ["What differs:", _grid(["", "before", "after"], [[n, one.get(n, "-"), other.get(n, "-")] for n in unlike])]
 
 
-def _facts(run: Run) -> dict[str, str]:
+def facts_of_run(run: Run) -> dict[str, str]:
     """Return by dotted name what the run's first line and its jobs say, what several jobs and ranks say together."""
     found: dict[str, dict[str, None]] = {}
     for record in (run.provenance, *run.jobs):

@@ -164,7 +164,7 @@ def _steps_closing(rows: Sequence[Flat]) -> list[str]:
 _SHARED = ("workload", "parameters", "dtype", "device", "nranks", "accumulate", "compress", "compute", "straggler")
 _WHICH: Columns = {"bucket": lambda row: rough_size(row["bucket_nbytes"]), "engine": _engine}
 
-_STEPS = Kind(
+STEPS = Kind(
     keys=_SHARED,
     heading=_steps_heading,
     order=("place",),
@@ -186,7 +186,7 @@ _STEPS = Kind(
     ),
 )
 
-_BESIDE = Kind(
+BESIDE = Kind(
     keys=_SHARED,
     heading=_steps_heading,
     order=("place",),
@@ -211,7 +211,7 @@ _BESIDE = Kind(
 )
 
 
-_MEASURED_LEVERS = Kind(
+MEASURED_LEVERS = Kind(
     keys=("workload", "parameters", "dtype", "nranks", "engine"),
     heading=lambda rows: f"{_model(rows[0])}; {_ranks(rows[0])}, {rows[0]['engine']}, levers; ms measured",
     order=("place",),
@@ -241,13 +241,13 @@ def _times(value: float | None) -> str:
 
 def render_measured_levers(rows: Sequence[Flat], format: str) -> str:
     """Return what each lever brought as text or Markdown; nothing where there are none."""
-    return render(rows, _MEASURED_LEVERS, format) if rows else ""
+    return render(rows, MEASURED_LEVERS, format) if rows else ""
 
 
 def render_steps(rows: Sequence[Flat], format: str) -> str:
     """Return measured steps as text or Markdown, in two tables, or as CSV or JSON in one."""
     if format in ("csv", "json"):
-        return render(rows, _STEPS, format)
+        return render(rows, STEPS, format)
     placed = [{**row, "place": place} for place, row in enumerate(rows)]
     bare = [{name: value for name, value in row.items() if name not in ("warnings", "wrong")} for row in placed]
-    return "\n".join([render(placed, _STEPS, format), render(bare, _BESIDE, format)])
+    return "\n".join([render(placed, STEPS, format), render(bare, BESIDE, format)])

@@ -56,7 +56,7 @@ def step(view: View, result: FitResult) -> Figure:
             axes.plot(
                 *zip(*found, strict=True) if found else ((), ()),
                 **style,
-                label=name if at == 0 else None,
+                label=name if at == 0 else f"_{name}",
                 markersize=3.2,
                 markeredgewidth=0.6,
                 markerfacecolor=_face(style["color"], at),
@@ -131,7 +131,9 @@ def predicted(view: View, result: FitResult) -> Figure:
     for point, time, sizes in points:
         style: dict[str, Any] = {**style_of(point.row.algorithm), "linestyle": ""}
         face = style["color"] if sizes else "white"
-        axes.plot(point.time_s, time, **style, markersize=3.2, markeredgewidth=0.6, markerfacecolor=face)
+        row = point.row
+        label = f"_{row.algorithm}, {rough_size(row.nbytes)}, N = {row.nranks}"
+        axes.plot(point.time_s, time, **style, label=label, markersize=3.2, markeredgewidth=0.6, markerfacecolor=face)
     axis_of_seconds(axes.xaxis, low, high, "measured time")
     axis_of_seconds(axes.yaxis, low, high, "predicted without it")
     axes.set(xlim=(low, high), ylim=(low, high))

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from ringbench.records.guards import CROWDED
 from ringbench.records.units import rough_size
-from ringbench.report.figures.style import BLACK, SMALL, axis_of_seconds, drawn, in_order, legend, sheet, style_of
+from ringbench.report.figures.style import (
+    BLACK,
+    SMALL,
+    axis_of_seconds,
+    drawn,
+    in_order,
+    legend,
+    read_off,
+    sheet,
+    style_of,
+)
 from ringbench.report.figures.views import Cell, View, by_algorithm
 from ringbench.schedule.semantics import collective_named
 
@@ -50,7 +60,7 @@ def scaling(view: View) -> Figure:
                 shared = bool(CROWDED & set(cell["warnings"]))
                 crowded = crowded or shared
                 face = "white" if shared else style["color"]
-                point = {**style, "linestyle": "", "markerfacecolor": face, "markeredgewidth": 0.7}
+                point = {**style, "linestyle": "", "markerfacecolor": face, "markeredgewidth": 0.7, "label": f"_{name}"}
                 axes.plot(cell["nranks"], cell["median_s"], zorder=3, **point)
             values += times
             names.add(name)
@@ -61,6 +71,7 @@ def scaling(view: View) -> Figure:
         axes.set_xticks(counts, list(map(str, counts)))
         axes.xaxis.set_minor_locator(NullLocator())
         axis_of_seconds(axes.yaxis, min([*values, *ideal]), max([*values, *ideal]), "")
+        read_off(axes.xaxis, lambda nranks: f"N = {nranks:.0f}")
         axes.set_title(rough_size(nbytes), loc="left", fontsize=SMALL, pad=2)
         axes.set_xlim(counts[0] / 1.06, counts[-1] * 1.06)
     panels[-1].set_xlabel("ranks N")

@@ -164,6 +164,7 @@ def axis_of_bytes(axis: Axis, low: float, high: float, label: str, *, most: int 
     stride = next(step for step in (1, 2, 3, 4, 5, 10, 20, 40) if (last - first) // step < most)
     ticks = [2.0**power for power in range(first, last + 1, stride)] or [low]
     _scale(axis, 2, ticks, [rough_size(round(tick)) if tick >= 1 else f"{tick:g}B" for tick in ticks], label)
+    read_off(axis, lambda value: rough_size(round(value)))
     _limits(axis, low, high)
 
 
@@ -171,12 +172,15 @@ def axis_of_numbers(axis: Axis, low: float, high: float, label: str) -> None:
     """Make a logarithmic axis with ticks at powers of ten, or at 1, 2, 5 where there are few of those."""
     ticks = decimals(low, high)
     _scale(axis, 10, ticks, [f"{tick:g}" for tick in ticks], label)
+    unit = label.partition("(")[2].rstrip(")")
+    read_off(axis, lambda value: f"{value:.4g} {unit}".rstrip())
 
 
 def axis_of_seconds(axis: Axis, low: float, high: float, label: str) -> None:
     """Make a logarithmic axis of times, with a unit at each tick."""
     ticks = decimals(low, high)
     _scale(axis, 10, ticks, list(map(seconds, ticks)), label)
+    read_off(axis, seconds)
 
 
 def axis_of_ratios(axis: Axis, low: float, high: float, label: str) -> None:
@@ -187,6 +191,13 @@ def axis_of_ratios(axis: Axis, low: float, high: float, label: str) -> None:
     ticks = [factor * 2.0**power for power in powers if power % stride == 0 for factor in factors]
     ticks = [tick for tick in ticks if low / 1.2 <= tick <= high * 1.2]
     _scale(axis, 2, ticks, [f"{tick:.3g}" for tick in ticks], label)
+    read_off(axis, lambda value: f"{value:.3f}")
+
+
+def read_off(axis: Axis, write: Callable[[float], str]) -> None:
+    """Say how a value is written that somebody reads off the axis, by pointing at it."""
+    name = "fmt_xdata" if axis is axis.axes.xaxis else "fmt_ydata"
+    setattr(axis.axes, name, write)
 
 
 def seconds(time: float) -> str:

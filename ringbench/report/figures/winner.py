@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ringbench.records.guards import CROWDED
 from ringbench.records.units import rough_size
-from ringbench.report.figures.style import drawn, in_order, legend, sheet, style_of
+from ringbench.report.figures.style import drawn, in_order, legend, read_off, seconds, sheet, style_of
 from ringbench.report.figures.views import Cell, View
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def winner(view: View) -> Figure:
             Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=style["color"], alpha=pale, edgecolor="white", linewidth=0.8)
         )
         ink = "white" if pale == 1.0 else style["color"]
-        axes.plot(x, y, linestyle="", marker=style["marker"], markersize=2.8, color=ink)
+        label = f"_{best['algorithm']}, {seconds(best['median_s'])}"
+        axes.plot(x, y, linestyle="", marker=style["marker"], markersize=2.8, color=ink, label=label)
         winners.add(best["algorithm"])
     crowded = {place[0] for place, members in cells.items() if any(CROWDED & set(one["warnings"]) for one in members)}
     note = f"pale: another's interval reaches to it{'; * ranks share cores' * bool(crowded)}"
@@ -54,6 +55,8 @@ def winner(view: View) -> Figure:
     axes.set(
         xlim=(-0.5, len(sizes) - 0.5), ylim=(-0.5, len(ranks) - 0.5), xlabel=f"size of the vector\n{note}", ylabel="N"
     )
+    read_off(axes.xaxis, lambda x: rough_size(sizes[round(x)]))
+    read_off(axes.yaxis, lambda y: f"N = {ranks[round(y)]}")
     axes.grid(False)
     won = in_order(winners)
     handles = [
