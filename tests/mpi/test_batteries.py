@@ -31,7 +31,7 @@ def test_no_algorithm_relies_on_buffering(mpi: Mpi, nranks: int) -> None:
     start(mpi, nranks, ["rendezvous.py"], env=environment(mpi, **TINY_EAGER[mpi.flavour]))
 
 
-@pytest.mark.parametrize("nranks", [1, 2, 3, 4, 5, 7, 8])
+@pytest.mark.parametrize("nranks", range(1, 9))
 def test_what_ranks_of_a_node_share_is_right_under_load_and_freed_by_all(mpi: Mpi, nranks: int) -> None:
     iterations = {"RINGBENCH_TEST_ITERATIONS": "300" if nranks < 4 else "60"}  # more ranks than cores take long
     start(mpi, nranks, ["shared.py"], env={**environment(mpi), **iterations}, limit_s=240)

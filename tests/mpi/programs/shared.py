@@ -17,7 +17,9 @@ from ringbench.records.settings import Settings
 from ringbench.runtime import windows, worker
 from ringbench.runtime.gate import Gate
 from ringbench.runtime.windows import empty_shared, known_node, place_of
+from ringbench.schedule.blocks import block_offset
 from ringbench.schedule.registry import algorithms
+from ringbench.schedule.semantics import COLLECTIVES
 
 ITERATIONS = int(os.environ.get("RINGBENCH_TEST_ITERATIONS", "300"))
 
@@ -126,6 +128,12 @@ def refused(tests: Battery) -> None:
         call=lambda: empty_shared(tests.comm, -1 if tests.rank == tests.nranks - 1 else 1),
     )
     tests.usable("after refusals")
+    if tests.nranks > 1:
+        apart = tests.comm.Dup()
+        windows.node_of(apart).groups = tuple((rank,) for rank in range(tests.nranks))
+        words = f"the {tests.nranks} ranks share no memory: each is on a node of its own"
+        tests.refused("nodes of one rank", words, call=lambda: empty_shared(apart, 1))
+        apart.Free()
     huge = 2**50
     words = ("MiB is needed", "has room for") if tests.nranks > 1 else ("cannot be had",)  # no file for one rank
     text = tests.refused("more than there is", *words, call=lambda: empty_shared(tests.comm, huge))
@@ -206,44 +214,56 @@ def hierarchies(tests: Battery) -> None:
         tests.check(("shared memory" in str(run.remark)) == wanted, f"memory of this rank's own: {run.remark}")
 
 
+def loaded_plans(tests: Battery) -> list[tuple[Any, Any, int, Any]]:
+    """Return all that share memory, in place: algorithm, vector, root, plan."""
+    plans: list[tuple[Any, Any, int, Any]] = []
+    half = max(1, tests.nranks // 2)
+    groups = tuple(tuple(range(first, min(first + half, tests.nranks))) for first in range(0, tests.nranks, half))
+    for algorithm in algorithms():
+        reaching = algorithm.given(inner="shared_memory").shared
+        if reaching is None:
+            continue
+        for count in (tests.nranks, 999):
+            make = empty_shared if reaching == "work" else lambda comm, count, dtype: np.empty(count, dtype)
+            vector = make(tests.comm, count, "float64")
+            root = tests.nranks - 1 if COLLECTIVES[algorithm.collective].rooted else 0
+            run = ringbench.plan(
+                *(algorithm.collective, algorithm.name, tests.comm, MPI.IN_PLACE, vector),
+                root=root,
+                chunks=2,
+                groups=groups,
+            )
+            plans.append((algorithm, vector, root, run))
+    return plans
+
+
 def under_load(tests: Battery) -> None:
     """Data that change at every call, ranks that come late in turns, and no call may see those of another."""
     random = np.random.default_rng(tests.rank)
-    plans = []
-    for algorithm in algorithms():
-        if algorithm.shared is None or algorithm.collective not in ("allreduce", "allgather", "bcast"):
-            continue
-        for count in (tests.nranks, 999):
-            make = empty_shared if algorithm.shared == "work" else lambda comm, count, dtype: np.empty(count, dtype)
-            vector = make(tests.comm, count, "float64")
-            root = tests.nranks - 1 if algorithm.collective == "bcast" else 0
-            run = ringbench.plan(
-                algorithm.collective, algorithm.name, tests.comm, MPI.IN_PLACE, vector, root=root, chunks=2
-            )
-            plans.append((algorithm, vector, run, np.arange(count) % 5))
+    plans = loaded_plans(tests)
+    tests.check(len({algorithm.title for algorithm, *_ in plans}) == 12, f"{len(plans)} plans")
     wrong = 0
     for iteration in range(ITERATIONS):
-        for algorithm, vector, run, pattern in plans:
+        for algorithm, vector, root, run in plans:
             if random.random() < 0.05:
                 os.sched_yield()
-            base = pattern + iteration
+            base = np.arange(vector.size) % 5 + iteration
+            own = slice(*(block_offset(vector.size, tests.nranks, tests.rank + more) for more in (0, 1)))
+            seen, right = slice(None), base * (tests.nranks * (tests.nranks + 1) // 2)
+            vector[...] = base * (tests.rank + 1)
             if algorithm.collective == "allgather":
-                size, longer = divmod(vector.size, tests.nranks)
-                first = tests.rank * size + min(tests.rank, longer)
-                vector[...] = -1
-                own = slice(first, first + size + (tests.rank < longer))
+                vector[...], right = -1, base
                 vector[own] = base[own]
-                right = base
             elif algorithm.collective == "bcast":
-                vector[...] = base if tests.rank == tests.nranks - 1 else -1
-                right = base
-            else:
-                vector[...] = base * (tests.rank + 1)
-                right = base * (tests.nranks * (tests.nranks + 1) // 2)
+                vector[...], right = base if tests.rank == root else -1, base
+            elif algorithm.collective == "reduce_scatter":
+                seen, right = slice(own.stop - own.start), right[own]
+            elif algorithm.collective == "reduce" and tests.rank != root:
+                seen, right = slice(0), right[:0]
             run()
-            if not np.array_equal(vector, right):
+            if not np.array_equal(vector[seen], right):
                 wrong += 1
-                tests.check(wrong > 3, f"{algorithm.title}, iteration {iteration}: {vector[:4]}, not {right[:4]}")
+                tests.check(wrong > 3, f"{algorithm.title}, iteration {iteration}: {vector[seen][:4]}, not {right[:4]}")
             vector[...] = -2  # at once: whoever still reads would see it
     tests.check(not wrong, f"{wrong} of {ITERATIONS * len(plans)} calls were wrong")
 
