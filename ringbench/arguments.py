@@ -353,6 +353,6 @@ PLOT_EXAMPLE = "ringbench plot results/laptop --kind bandwidth,ratio --ranks 4 -
 REPORT_EXAMPLE = "ringbench report results/laptop --out report.html"
 PLOT_KINDS = (
     "bandwidth, latency, ratio (to MPI's own), winner (at each N and size), scaling, step (the fitted cost of a "
-    "message), predicted (against measured), samples (in order); default all"
+    "message), predicted (against measured), samples (in order), steps (of training, by bucket size); default all"
 )
 COMPARE_EXAMPLE = "ringbench compare results/laptop --algorithm ring --baseline mpi"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -28,6 +29,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 ALGORITHMS = (ROOT / "ALGORITHMS.md").read_text(encoding="utf-8")
 WARNINGS = (ROOT / "WARNINGS.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
 FAULTS = (ROOT / "FAULTS.md").read_text(encoding="utf-8")
 
 #: Pages with what commands print, or draw.
@@ -116,9 +118,9 @@ def printed(line: str, page: Path, folder: Path) -> str:
     picture = Path(words[at])
     words[at] = str(folder / picture.name)
     ran(words)
-    found = re.search(rf"!\[[^\]]+\]\({re.escape(picture.name)}\)\n", page.read_text(encoding="utf-8"))
+    there = os.path.relpath(ROOT / picture, page.parent)
+    found = re.search(rf"!\[[^\]]+\]\({re.escape(there)}\)\n", page.read_text(encoding="utf-8"))
     assert found, f"{page.name} does not show {picture}"
-    assert picture.parent == page.parent.relative_to(ROOT)
     return found[0]
 
 
@@ -140,9 +142,60 @@ def test_figures_of_pages_are_those_of_results(page: Path, tmp_path: Path) -> No
     for _, line, table, _ in found:
         assert table.strip() == printed(line, page, tmp_path).strip(), f"{line}: `make docs` writes the tables anew"
     shown = re.findall(r"!\[[^\]]+\]\((.*?)\)", text)
-    assert sorted(shown) == sorted(path.name for path in tmp_path.iterdir())  # no picture without its command
-    for name in shown:
-        assert words_in(page.parent / name) == words_in(tmp_path / name)
+    names = {Path(name).name: page.parent / name for name in shown}
+    assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())  # no picture without its command
+    for name, picture in names.items():
+        assert words_in(picture) == words_in(tmp_path / name)
+
+
+def test_what_is_said_of_predictions_is_what_the_run_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = [line for line in commands(README) if line.startswith("ringbench predict results/")]
+    assert len(lines) == 2
+    for line in lines:
+        said = " ".join(ran(shlex.split(line)).split())
+        found = re.search(r"(\d\.\d)% in the median.*choosing by it is (\d\.\d)% slower", said)
+        beta = re.search(r"(0\.\d+) GB/s beyond", said)
+        assert found
+        assert beta
+        for number in (f"{found[1]} %", f"{found[2]} %", f"{float(beta[1]) * 1e3:.1f}"):
+            assert number in README, (line, number)
+            assert number in RESULTS, (line, number)
+
+
+def test_what_is_said_of_shared_memory_is_what_the_runs_say() -> None:
+    said, told = " ".join(README.split()), {}
+    for library in ("openmpi", "mpich"):
+        run = f"results/2-core-vm-2026-11-30/shared_memory-{library}"
+        for name in ("shared_memory", "shared_copy"):
+            found = json.loads(ran(["ringbench", "compare", run, "--algorithm", name, "--format", "json"]))
+            told[library, name] = {one["nbytes"]: one["ratio"] for one in found if one["nranks"] == 2}
+    ours, theirs = (list(told[library, "shared_memory"].values())[1:] for library in ("openmpi", "mpich"))
+    assert "{:.2f} at 64 KiB, {:.2f} at 1 MiB, {:.2f} at 8 MiB and {:.2f} from".format(*ours) in said
+    assert f"{ours[3]:.2f}" == f"{ours[4]:.2f}"
+    assert "{:.2f}, {:.2f}, {:.2f}, {:.2f} to {:.2f} under MPICH".format(*theirs) in said
+    copied = [told[library, "shared_copy"][nbytes] for library in ("openmpi", "mpich") for nbytes in (2**25, 2**27)]
+    assert f"copied in and out {min(copied):.2f} to {max(copied):.2f} from 32 MiB on" in said
+
+
+def test_what_is_said_of_training_is_what_the_runs_say() -> None:
+    folder = "results/emulated-cluster-2026-11-30"
+    found = json.loads(ran(["ringbench", "table", f"{folder}/ddp_buckets-openmpi", "--format", "json"]))
+    thread = [row for row in found if row["engine"] == "thread"]
+    shares = [row["hidden_share"] / row["possible_share"] for row in thread if row["bucket_nbytes"] <= 4 << 20]
+    assert f"hides {100 * min(shares):.1f} to {100 * max(shares):.0f} % of what can be hidden" in README
+    above = [row["step_s"] / row["predicted_s"] - 1 for row in thread]
+    assert f"the step is {100 * min(above):.0f} to {100 * max(above):.0f} % above prediction" in README
+    library = [row for row in found if row["engine"] == "iallreduce"]
+    assert all(row["step_s"] > row["compute_s"] + row["communication_s"] for row in library)
+    said = ran(["ringbench", "table", f"{folder}/scaling_story-openmpi"])
+    levers = re.findall(r"^(none|bucket size|accumulation|algorithm|all) .* (\d\.\d\d)x +(\d\.\d\d)x +\d", said, re.M)
+    assert len(levers) == 5
+    (before, told), *rest = [(measured, predicted) for _, measured, predicted in levers]
+    assert f"{before} times as fast" in README
+    assert f"predicted were {', '.join([told, *(one for _, one in rest[:-1])])} and {rest[-1][1]}" in README
+    for measured, _ in rest:
+        assert f"{measured} times" in README
 
 
 @pytest.mark.parametrize("page", [path for path in PAGES if path.parent.name == "docs"], ids=lambda page: page.name)
@@ -229,5 +282,5 @@ if __name__ == "__main__":
             old = path.read_text(encoding="utf-8")
             new = PRINTED.sub(lambda found: f"{found[1]}{printed(found[2], path, Path(drawn))}{found[4]}", old)  # noqa: B023
             path.write_text(new, encoding="utf-8")
-            for picture in Path(drawn).iterdir():
-                picture.replace(path.parent / picture.name)
+            for name in re.findall(r"!\[[^\]]+\]\((.*?)\)", new):
+                shutil.move(Path(drawn, Path(name).name), path.parent / name)

@@ -35,6 +35,7 @@ from ringbench.report.figures.ratio import crossovers, ratio
 from ringbench.report.figures.samples import samples
 from ringbench.report.figures.save import encoded
 from ringbench.report.figures.scaling import scaling
+from ringbench.report.figures.steps import of_steps, steps
 from ringbench.report.figures.style import axis_of_bytes, decimals, seconds, sheet, style_of
 from ringbench.report.figures.views import View, pools, views, views_by_ranks
 from ringbench.report.figures.winner import winner
@@ -598,3 +599,58 @@ def test_help_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
         main(["plot", "--help"])
     said = capsys.readouterr().out
     assert [kind for kind in KINDS if kind not in said] == []
+
+
+def trained(engine: str = "thread", nbytes: int = 2**20, step_s: float = 0.3, **changes: Any) -> dict[str, Any]:
+    cell: dict[str, Any] = {
+        "workload": "w",
+        "dtype": "float32",
+        "device": "cpu",
+        "nranks": 4,
+        "accumulate": 1,
+        "compute": "sleep",
+        "straggler": "nobody",
+        "engine": engine,
+        "algorithm": "ring",
+        "compress": "none",
+        "bucket_nbytes": nbytes,
+        "step_s": step_s,
+        "ci_low_s": 0.9 * step_s,
+        "ci_high_s": 1.2 * step_s,
+        "compute_s": 0.2,
+        "timeline_s": 0.25,
+        "predicted_s": None,
+        "wrong": 0,
+    }
+    return {**cell, **changes}
+
+
+def test_steps_are_drawn_by_bucket_size_beside_what_was_predicted() -> None:
+    cells = [trained("thread", 2**20, 0.3), trained("thread", 2**22, 0.4, predicted_s=0.38)]
+    cells += [trained("blocking", 2**20, 0.5), trained("blocking", 2**22, 0.6), trained("none", 2**20, 0.2)]
+    ((_, members),) = of_steps([*cells, trained("poll", wrong=3)])
+    figure = steps(members)
+    (axes,) = figure.axes
+    bars = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
+    assert [np.asarray(one.lines[0].get_ydata()).tolist() for one in bars] == [[500, 600], [300, 400]]
+    hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in hollow] == [[250, 250], [250, 380]]
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts == ["blocking", "thread", "hollow: predicted", "computing alone"]
+
+
+def test_steps_of_unlike_training_never_share_a_figure() -> None:
+    cells = [trained(nbytes=nbytes, nranks=n) for nbytes in (2**20, 2**22) for n in (2, 4)]
+    found = drawings([], ["steps"], cells)
+    assert [one.name for one in found] == ["steps-n2", "steps-n4"]
+    with pytest.raises(ValueError, match="a single bucket size"):
+        steps([trained()])
+
+
+def test_plot_draws_steps_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(__file__).parents[1] / "results" / "emulated-cluster-2026-11-30" / "scaling_story-openmpi"
+    assert main(["plot", str(run), "--ranks", "8", "--out", str(tmp_path), "--format", "svg"]) == 0
+    names = [Path(line).name for line in capsys.readouterr().out.split()]
+    assert names == ["steps-n8-accumulate1.svg", "steps-n8-accumulate2.svg"]
+    assert main(["plot", str(run), "--ranks", "8", "--algorithms", "hierarchical", "--out", str(tmp_path)]) == 0
+    assert "thread" in (tmp_path / "steps-n8-accumulate1.svg").read_text(encoding="utf-8")

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringbench.arguments import UsageError
-from ringbench.cli.showing import read_runs, showing
+from ringbench.cli.showing import read_runs, showing, steps_of, stored_ddp_settings
 from ringbench.cli.talk import say, words_of
 from ringbench.records.row import Row
 from ringbench.records.run import Run, run_file
@@ -32,7 +32,7 @@ def plot_command(arguments: argparse.Namespace) -> int:
         check_format(ending)
     runs = read_runs(arguments.runs)
     keep = _chosen(runs, arguments)
-    found = drawings(pools(runs, keep), arguments.kind or KINDS)
+    found = drawings(pools(runs, keep), arguments.kind or KINDS, _trained(runs, arguments))
     if wrong := sum(bool(row.wrong) for run in runs for row in run.rows if keep(row)):
         say(f"ringbench: {wrong} row{'s'[: wrong > 1]} left out: wrong result")
     out = arguments.out or run_file(arguments.runs[0]).parent / "plots"
@@ -56,6 +56,15 @@ def plot_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _trained(runs: Sequence[Run], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the cells of training steps that are asked for."""
+    for run in runs:
+        for cell in steps_of(run.steps, stored_ddp_settings(run))[0] if run.steps else ():
+            asked = ((arguments.ranks, cell["nranks"]), (arguments.algorithms, cell["algorithm"]))
+            if all(values is None or value in values for values, value in asked):
+                yield cell
+
+
 def _chosen(runs: Sequence[Run], arguments: argparse.Namespace) -> Callable[[Row], bool]:
     """Return which rows are asked for; raise ValueError naming a value of which no run has rows."""
     asked = {
@@ -64,7 +73,7 @@ def _chosen(runs: Sequence[Run], arguments: argparse.Namespace) -> Callable[[Row
         "nranks": arguments.ranks,
     }
     for name, values in asked.items():
-        known = sorted({getattr(row, name) for run in runs for row in run.rows})
+        known = sorted({getattr(row, name, "allreduce") for run in runs for row in (*run.rows, *run.steps)})
         if unknown := [value for value in values or () if value not in known]:
             raise ValueError(f"no rows of {name} {unknown[0]!r}; there are: {', '.join(map(str, known)) or 'none'}")
 

@@ -325,14 +325,6 @@ class _Group:
         ready = ready_times(self.workload, self.way.accumulate)
         of_layer = {name: at for at, members in enumerate(self.members) for name in members}
         names = list(runner.model.gradients)
-        hook = hook_named(self.way.compress)
-        itemsize = buckets[0].vector.dtype.itemsize
-        wire = sum(
-            hook.wire_bytes(one.pieces, itemsize, self.nranks)
-            if hook
-            else 2 * (self.nranks - 1) * one.bucket.nbytes // self.nranks
-            for one in buckets
-        )
         return DdpRow(
             workload=self.workload.name,
             parameters=self.workload.parameters,
@@ -357,7 +349,7 @@ class _Group:
             bucket_s=tuple(bucket_s),
             ready_s=tuple(max(ready[of_layer[names[index]]] for index in one.bucket.indices) for one in buckets),
             finish_s=self._means(runner.finish),
-            wire_nbytes=0 if algorithm == "none" else wire,
+            wire_nbytes=0 if algorithm == "none" else runner.model.wire_bytes,
             wrong=self.wrong.get(engine),
             late_s=self._means(runner.late) if runner.delays else (),
             straggler=self.settings.straggler or NOBODY,

@@ -107,6 +107,16 @@ class DataParallel:
         self._accumulating = self._closed = False
         self._restart()
 
+    @property
+    def wire_bytes(self) -> int:
+        """Return the bytes that a rank sends in a step at least: of a compression, or of the best all-reduce."""
+        return sum(
+            self.hook.wire_bytes(one.pieces, one.vector.dtype.itemsize, self.nranks)
+            if self.hook
+            else 2 * (self.nranks - 1) * one.bucket.nbytes // self.nranks
+            for one in self.buckets
+        )
+
     # A step.
 
     def ready(self, parameter: str | int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,8 @@ from ringbench.report.figures.fitted import predicted, step
 from ringbench.report.figures.ratio import ratio
 from ringbench.report.figures.samples import samples
 from ringbench.report.figures.scaling import scaling
-from ringbench.report.figures.views import Pool, View, views, views_by_ranks, views_to_fit
+from ringbench.report.figures.steps import of_steps, steps
+from ringbench.report.figures.views import Cell, Pool, View, views, views_by_ranks, views_to_fit
 from ringbench.report.figures.winner import winner
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ OVER_RANKS: dict[str, Callable[[View], Figure]] = {"winner": winner, "scaling": 
 OF_FIT: dict[str, Callable[[View, FitResult], Figure]] = {"step": step, "predicted": predicted}
 
 #: The kinds of figures, in the order in which they are drawn.
-KINDS = (*AT_RANKS, *OVER_RANKS, *OF_FIT, "samples")
+KINDS = (*AT_RANKS, *OVER_RANKS, *OF_FIT, "samples", "steps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +40,19 @@ class Drawing:
     name: str = ""
 
 
-def drawings(pools: Sequence[Pool], kinds: Sequence[str] = KINDS) -> list[Drawing]:
+def drawings(pools: Sequence[Pool], kinds: Sequence[str] = KINDS, trained: Iterable[Cell] = ()) -> list[Drawing]:
     """Return the figures of some kinds that pools of runs may have in them, each with a name of its own.
 
-    A name says the kind, and of the rest what tells it from the others drawn. Raises ValueError for an unknown kind.
+    ``trained`` are cells of training steps. A name says the kind, and of the rest what tells it from the others drawn.
+    Raises ValueError for an unknown kind.
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
         raise ValueError(f"unknown kind of figure {unknown[0]!r}; known: {', '.join(KINDS)}")
     to_fit = {id(pool): list(views_to_fit(pool)) for pool in pools}  # each is fitted once, however often it is drawn
     found = [one for kind in KINDS if kind in kinds for pool in pools for one in _of_pool(kind, pool, to_fit[id(pool)])]
+    if "steps" in kinds:
+        found += [Drawing(kind="steps", parts=parts, make=partial(steps, own)) for parts, own in of_steps(trained)]
     return _named(found)
 
 
