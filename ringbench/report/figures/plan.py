@@ -50,7 +50,8 @@ def drawings(pools: Sequence[Pool], kinds: Sequence[str] = KINDS, trained: Itera
     if unknown:
         raise ValueError(f"unknown kind of figure {unknown[0]!r}; known: {', '.join(KINDS)}")
     to_fit = {id(pool): list(views_to_fit(pool)) for pool in pools}  # each is fitted once, however often it is drawn
-    found = [one for kind in KINDS if kind in kinds for pool in pools for one in _of_pool(kind, pool, to_fit[id(pool)])]
+    of_rows = [kind for kind in KINDS if kind in kinds and kind != "steps"]
+    found = [one for kind in of_rows for pool in pools for one in _of_pool(kind, pool, to_fit[id(pool)])]
     if "steps" in kinds:
         found += [Drawing(kind="steps", parts=parts, make=partial(steps, own)) for parts, own in of_steps(trained)]
     return _named(found)
