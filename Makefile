@@ -27,7 +27,7 @@ lint: .venv/ready-dev
 	.venv/bin/mypy
 	.venv/bin/shellcheck jobs/*.sbatch .ci/run
 
-# The tables in README.md, ALGORITHMS.md and WARNINGS.md are the output of the commands above them.
+# Tables and pictures in README.md, ALGORITHMS.md, WARNINGS.md and docs/ are made by the commands above them.
 docs: .venv/ready-test
 	.venv/bin/python tests/test_docs.py
 

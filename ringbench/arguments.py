@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -165,15 +166,30 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     add("--resamples", type=_checked(_count), default=1000, metavar="N", help=drawn)
 
 
-def make_parser(version: str) -> argparse.ArgumentParser:
-    """Return the parser of all commands; it raises UsageError instead of ending the process."""
+class _Version(argparse.Action):
+    """Print what is installed, found out only when it is asked for, and end."""
+
+    def __init__(self, tell: Callable[[], str], **options: Any) -> None:
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **options)
+        self.tell = tell
+
+    def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> NoReturn:
+        parser._print_message(self.tell(), sys.stdout)
+        parser.exit()
+
+
+def make_parser(versions: Callable[[], str] = str) -> argparse.ArgumentParser:
+    """Return the parser of all commands; it raises UsageError instead of ending the process.
+
+    ``versions`` tells what is installed.
+    """
     parser = _Parser(
         prog="ringbench",
         description="Measure MPI collectives written by hand beside the MPI library's own.",
         epilog="Results go to stdout, progress and warnings to stderr. Exit status: 0, 1 for wrong data or a failed "
         "run, 2 for a command that cannot be carried out.",
     )
-    parser.add_argument("--version", action="version", version=f"ringbench {version}")
+    parser.add_argument("--version", action=_Version, tell=versions, help="show what is installed, MPI and CuPy too")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def command(name: str, help: str, example: str) -> argparse.ArgumentParser:
@@ -337,9 +353,12 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     sub.add_argument("--selftest", action="store_true", help=selftest)
     sub.add_argument("--inside", type=int, help=argparse.SUPPRESS)
     sub.add_argument("line", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what runs on the head")
+    sub = command("completion", "print what bash or zsh needs to complete these words", COMPLETION_EXAMPLE)
+    sub.add_argument("shell", choices=("bash", "zsh"))
     return parser
 
 
+COMPLETION_EXAMPLE = "ringbench completion bash > ~/.local/share/bash-completion/completions/ringbench"
 SWEEP_EXAMPLE = "ringbench sweep --ranks 2,4 --sizes 8:64MiB:x2 --algorithms ring,mpi --time-budget 60s"
 RUN_EXAMPLE = "mpirun -n 4 ringbench run --sizes 8:64MiB:x4"
 IMPORT_EXAMPLE = "ringbench import osu_allreduce.txt --nranks 16 --out out/osu"

@@ -161,6 +161,6 @@ def test_the_plan_measures_what_its_comment_predicts() -> None:
     lines = [part for part in text.split("`") if part.startswith("ringbench predict")]
     assert len(lines) == 2
     for line in lines:
-        words = make_parser("").parse_args(line.split()[1:])
+        words = make_parser().parse_args(line.split()[1:])
         assert set(words.sizes) <= set(plan.settings.sizes)
         assert set(words.fit_ranks) | set(words.ranks) == set(plan.ranks or ())

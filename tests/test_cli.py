@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from ringbench.arguments import FORMATS, UsageError, make_parser
@@ -180,7 +183,7 @@ def test_a_resume_goes_by_what_was_asked_for_last(mpirun: str) -> None:
     done = read_run("r")
     assert (done.plan, done.status) == (done.provenance, "complete")
     append(done.path, {**done.provenance, "kind": "resume", "launches": 3})  # and then it was killed
-    asked = make_parser("0").parse_args(["sweep", "--resume", "--out", "r"])
+    asked = make_parser().parse_args(["sweep", "--resume", "--out", "r"])
     assert read_run("r").status == "partial"
     assert measuring._settings(asked, read_run("r")).launches == 3
 
@@ -582,7 +585,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert caught.value.code == 0
-    assert capsys.readouterr().out == f"ringbench {package_version()}\n"
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["ringbench", "Python", "NumPy", "mpi4py", "MPI", "CuPy"]
+    assert lines[0] == f"ringbench {package_version()}"
+    assert lines[1:4] == [
+        f"Python {platform.python_version()}",
+        f"NumPy {np.__version__}",
+        f"mpi4py {version('mpi4py')}",
+    ]
 
 
 @pytest.mark.parametrize(

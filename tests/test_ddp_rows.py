@@ -216,7 +216,7 @@ def test_no_setting_is_lost_on_the_way_to_a_job() -> None:
 
     for field in fields(DdpSettings):
         assert getattr(OTHER, field.name) != getattr(DdpSettings(), field.name), field.name
-    arguments = make_parser("0").parse_args(["ddp", *OTHER.arguments()])
+    arguments = make_parser().parse_args(["ddp", *OTHER.arguments()])
     assert override_ddp(ddp_plan_from({}), **vars(arguments)).settings == OTHER
     assert settings_from_json(json.loads(json.dumps(OTHER.to_json()))) == OTHER
 

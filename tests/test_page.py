@@ -256,7 +256,7 @@ def test_the_command_repeats_what_was_measured() -> None:
     words = shlex.split(" ".join(repeat(run(provenance=first, plan=first))))
     start = ["UCX_TLS=tcp self", "ringbench", "lab", "--nodes=4", "--ranks-per-node=1", "--rate=400mbit", "--"]
     assert words[: len(start)] == start
-    asked = make_parser("").parse_args(words[len(start) + 1 :])
+    asked = make_parser().parse_args(words[len(start) + 1 :])
     assert (asked.command, asked.ranks, asked.launches) == ("sweep", (2, 4), 3)
     assert asked.mpirun_args == ["--map-by", ":OVERSUBSCRIBE"]
     assert override(Settings(), **vars(asked)) == settings

@@ -208,7 +208,7 @@ def test_no_plan_at_all(tmp_path: Path) -> None:
 
 def again(settings: Settings) -> Settings:
     """Return the settings that a job understands from its command line."""
-    arguments = make_parser("1").parse_args(["run", *settings.arguments()])
+    arguments = make_parser().parse_args(["run", *settings.arguments()])
     return override(Settings(), **vars(arguments))
 
 

@@ -69,7 +69,7 @@ sys.exit(3 if what in ("fail", "tear", "wrong") else 0)
 def asked(program: Sequence[str]) -> Any:
     """Return the arguments of a job, whose program is ``PYTHON -m ringbench run ...``."""
     assert list(program[:4]) == [sys.executable, "-m", "ringbench", "run"]
-    return make_parser("1").parse_args(program[3:])
+    return make_parser().parse_args(program[3:])
 
 
 def row(nranks: int, algorithm: str, nbytes: int, **changes: Any) -> Row:

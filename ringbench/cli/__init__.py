@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from ringbench.arguments import UsageError, make_parser
 from ringbench.cli.cluster import doctor_command, lab_command, slurm_command
+from ringbench.cli.completion import completion_command
 from ringbench.cli.ddp import ddp_command
 from ringbench.cli.drawing import plot_command
 from ringbench.cli.measuring import run_command, sweep_command
@@ -18,7 +19,7 @@ from ringbench.cli.reporting import report_command
 from ringbench.cli.schedules import draw_command, list_command, simulate_command, verify_command
 from ringbench.cli.showing import compare_command, fit_command, import_command, predict_command, table_command
 from ringbench.cli.talk import Terminated, ending, say, say_once
-from ringbench.records.provenance import package_version
+from ringbench.cli.versions import versions
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "sweep": sweep_command,
@@ -38,6 +39,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": doctor_command,
     "slurm": slurm_command,
     "lab": lab_command,
+    "completion": completion_command,
 }
 
 
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (closed by the caller, as with >&-)
     try:
-        arguments = make_parser(package_version()).parse_args(argv)
+        arguments = make_parser(versions).parse_args(argv)
         status = COMMANDS[arguments.command](arguments)
         sys.stdout.flush()
     except UsageError as error:

@@ -179,14 +179,17 @@ class Row:
         return {"kind": "row", **values}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Row:
-        """Read a row back; fields of a newer version are ignored. Raises ValueError naming what is missing."""
+    def from_json(cls, data: Mapping[str, Any], *, job: int = 0) -> Row:
+        """Read a row of a file's job back; fields of a newer version are ignored.
+
+        Raises ValueError naming what is missing, or is not what it should be.
+        """
         values = {name: value for name, value in data.items() if name in _NAMES}
         for name in ("samples_s", "rank_means_s", "warmup_s", "warnings", "late_s", "waits_s"):
             if isinstance(values.get(name), list):
                 values[name] = tuple(values[name])
         try:
-            row = cls(**values)
+            row = cls(**values, job=job)
         except TypeError as error:
             raise ValueError(f"not a row of a run: {error}") from None
         for name, kind in _KINDS.items():

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: What a page has of each set of rows; the samples are too many for one, and each has a figure of its own.
 KINDS = ("bandwidth", "latency", "ratio", "winner", "scaling", "step", "predicted")
 
+#: More figures of one place are not drawn: each takes a third of a second, and nobody looks at them all.
+MOST = 18
+
 #: Those that say most in the least room come first where there is not room for all.
 FIRST = ("winner", "step", "predicted", "scaling")
 
@@ -109,7 +112,7 @@ def plots(found: Sequence[Drawing], room: int, number: int, styles: Styles) -> t
     missing, left_out = [], []
     order = sorted(found, key=lambda one: one.kind not in FIRST)
     for at, drawing in enumerate(order, number):
-        if room <= 0:
+        if room <= 0 or sum(map(len, made.values())) >= MOST:
             left_out.append(drawing.name)
             continue
         try:
