@@ -168,7 +168,7 @@ def check_settings(settings: DdpSettings, ranks: Sequence[int]) -> Workload:
     costs_of(settings)
     workload = workload_named(settings.workload, backward_s=settings.backward_s, batch=settings.batch)
     parameters_of(workload, settings.dtype)
-    backend_for(settings.device).empty(1, settings.dtype)
+    backend_for(settings.device).check_dtype(settings.dtype)
     return workload
 
 
