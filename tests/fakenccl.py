@@ -81,5 +81,5 @@ class Communicator:
 def vector(address: int, count: int, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     """Return the memory at an address."""
     nbytes = count * dtype.itemsize
-    memory: Any = (ctypes.c_char * nbytes).from_address(address) if nbytes else b""
-    return np.frombuffer(memory, dtype)
+    memory: Any = (ctypes.c_char * nbytes).from_address(address)
+    return np.frombuffer(memory, dtype) if nbytes else np.empty(0, dtype)
