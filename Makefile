@@ -25,7 +25,7 @@ lint: .venv/ready-dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/shellcheck jobs/*.sbatch .ci/run
+	.venv/bin/shellcheck jobs/*.sbatch benchmarks/*.sh .ci/run
 
 # The tables in README.md, ALGORITHMS.md and WARNINGS.md are the output of the commands above them.
 docs: .venv/ready-test

@@ -14,8 +14,9 @@ from ringbench.cli.talk import say
 
 if TYPE_CHECKING:
     from ringbench.launch.mpirun import Mpirun
-    from ringbench.launch.process import JobResult
+    from ringbench.launch.process import JobResult, LaunchError
     from ringbench.records.settings import Settings
+    from ringbench.report.doctor import Check
     from ringbench.runtime.awareness import Trial
 
 #: A trial loads CuPy and makes a context on the device, which takes seconds, and minutes on a slow file system.
@@ -119,6 +120,21 @@ def refuse_run(comm: Any, settings: Settings, tried: bool) -> str | None:
             say(f"ringbench: {said.library} could not be tried in a process of its own ({trial.end}); it says: {said}")
     found: str | None = comm.bcast(problem, root=0)
     return found
+
+
+def look_at_devices(device: str, launcher: Mpirun | LaunchError, library: str | None) -> list[Check]:
+    """Return what doctor says of the devices here: what they are, and what the MPI library does with their arrays."""
+    from ringbench.report.doctor import device_checks
+    from ringbench.runtime.arrays import backend_for
+
+    try:
+        backend = backend_for(device)
+        devices = [backend.use(index) for index in range(backend.devices())]
+    except Exception as error:  # CuPy's errors are of many kinds
+        return device_checks(ValueError(str(error).strip().partition("\n")[0]), None, None)
+    if library is None or isinstance(launcher, Exception):
+        return device_checks(devices, None, None)
+    return device_checks(devices, ask_library(), try_by_job(2, launcher, (), os.environ))
 
 
 def check_transfers(comm: Any, device: str) -> None:
