@@ -69,18 +69,21 @@ case $devices in
 esac
 
 # An environment of its own sees the packages of PYTHON behind those of the wheels.
-unpack() {
-    local site
-    "$python" -m venv --without-pip "$work/venv" || return
-    site=$("$work/venv/bin/python" -c 'import site; print(site.getsitepackages()[0])') || return
-    "$python" -c 'import site, sys; print("\n".join(p for p in sys.path if p.endswith("-packages")))' >"$site/behind.pth"
-    "$python" -m pip --python "$work/venv/bin/python" install -q --no-index --no-deps --ignore-installed "$wheels"/*.whl
-}
+cat >"$work/unpack" <<'END'
+python=$1 venv=$2
+shift 2
+"$python" -m venv --without-pip "$venv" || exit
+site=$("$venv/bin/python" -c 'import site; print(site.getsitepackages()[0])') || exit
+"$python" -c 'import sys; print("\n".join(p for p in sys.path if p.endswith("-packages")))' >"$site/behind.pth" || exit
+"$python" -m pip --python "$venv/bin/python" install -q --no-index --no-deps --ignore-installed "$@" || exit
+"$venv/bin/python" -c 'from mpi4py import MPI; print(MPI.Get_library_version().split("\n")[0])'
+END
 if [ -n "$wheels" ]; then
-    stage wheels 60 bash -c "$(declare -f unpack); python='$python' wheels='$wheels' work='$work'; unpack"
+    stage wheels 90 bash "$work/unpack" "$python" "$work/venv" "$wheels"/*.whl
     python=$work/venv/bin/python
 fi
-export PYTHONPATH=$repository${PYTHONPATH:+:$PYTHONPATH} PATH=$(dirname "$(command -v "$python")"):$PATH
+bin=$(dirname "$(command -v "$python")")
+export PYTHONPATH=$repository${PYTHONPATH:+:$PYTHONPATH} PATH=$bin:$PATH
 cd "$work" || exit 2
 
 # sweep NAME SECONDS ARGUMENT...: a sweep on GPUs, whose rows are kept.
@@ -98,7 +101,7 @@ stage doctor 60 bash -c "'$python' -m ringbench doctor --device cuda; test \$? -
 stage bandwidth 60 "$python" "$repository/benchmarks/device_bandwidth.py"
 stage tests 150 "$python" -m pytest -q -p no:cacheprovider -m gpu --rootdir "$repository" -c "$repository/setup.cfg" \
     "$repository/tests/test_gpu.py"
-few=(--sizes 8,64KiB,4MiB,64MiB --time-budget 15s)
+few=(--sizes "8,64KiB,4MiB,64MiB" --time-budget 15s)
 sweep staged 100 --staging host --ranks 2,4 --algorithms ring,recursive_doubling,mpi "${few[@]}"
 sweep aware 60 --ranks 2,4 --algorithms ring "${few[@]}"
 ucx=$("$python" -c 'import libucx, os; print(os.path.join(os.path.dirname(libucx.__file__), "lib"))' 2>/dev/null)
