@@ -114,6 +114,7 @@ class FakeCudaBackend:
     def __init__(self, visible: int = 1) -> None:
         self.visible, self.current = visible, 0
         self.nccl_module: Any = None
+        self.threads = 0
         self.events: list[str] = []
         self.pending: list[Callable[[], object]] = []
 
@@ -209,6 +210,9 @@ class FakeCudaBackend:
     def use(self, index: int) -> dict[str, Any]:
         self.current = index
         return {"device": index, "pci": f"0000:{index:02x}:00.0", "name": "a fake", "uuid": f"{index:032x}"}
+
+    def enter_thread(self) -> None:
+        self.threads += 1
 
     def nccl(self) -> Any:
         if self.nccl_module is None:

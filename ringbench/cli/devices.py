@@ -15,6 +15,7 @@ from ringbench.cli.talk import say
 if TYPE_CHECKING:
     from ringbench.launch.mpirun import Mpirun
     from ringbench.launch.process import JobResult, LaunchError
+    from ringbench.records.ddp_settings import DdpSettings
     from ringbench.records.settings import Settings
     from ringbench.report.doctor import Check
     from ringbench.runtime.awareness import Trial
@@ -25,7 +26,7 @@ TRIAL_LIMIT_S = 90.0
 CHECK = ("run", "--check", "--device=cuda")
 
 
-def needs_trial(settings: Settings) -> bool:
+def needs_trial(settings: Settings | DdpSettings) -> bool:
     """Say whether messages of arrays of a device are to be given to the MPI library as they are."""
     return settings.device == "cuda" and settings.staging == "none" and set(settings.algorithms) != {"nccl"}
 
@@ -102,7 +103,7 @@ def refuse_sweep(settings: Settings, nranks: int, mpirun: Mpirun, extra: Sequenc
     return refusal(ask_library(), trial, settings.algorithms)
 
 
-def refuse_run(comm: Any, settings: Settings, tried: bool) -> str | None:
+def refuse_run(comm: Any, settings: Settings | DdpSettings, tried: bool) -> str | None:
     """Try the library beside this job, on rank 0 for all; return why it cannot measure, None where it can. Collective.
 
     A process that cannot start MPI by itself shows nothing; then what the library says counts, and its silence does

@@ -200,6 +200,7 @@ class _Group:
             first_bucket_bytes=self.way.first_nbytes,
             hook=hook_named(self.way.compress),
             check_steps=False,
+            staged=self.settings.staging == "host",
             allocate=allocate,
         )
 

@@ -43,7 +43,8 @@ class DataParallel:
     for the engines of MPI_Iallreduce). Buckets are those of ``buckets.assign_buckets``; each is launched when its last
     gradient is ready, one after the other in the same order on all ranks, whatever the order of the gradients. ``op``
     is ``average`` or ``sum``. ``hook`` replaces the reduction, see ``hooks.Hook``. ``allocate(count, dtype)`` gives the
-    memory of buckets (None: private memory that starts on a page).
+    memory of buckets (None: private memory that starts on a page), ``staged`` has messages of a device's arrays go
+    through the host, as for ``ringbench.plan``.
 
     ``unused`` says what becomes of a parameter whose gradient was not ready at ``finish``: it counts as ``zero`` (or as
     what was accumulated under ``no_sync``), or is an ``error`` on all ranks, which costs a small message per step.
@@ -71,6 +72,7 @@ class DataParallel:
         check_steps: bool = True,
         allocate: Allocate | None = None,
         segment: int = DEFAULT_SEGMENT,
+        staged: bool = False,
     ) -> None:
         named = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters)
         arrays = {str(name): array for name, array in named}
@@ -85,9 +87,10 @@ class DataParallel:
             "unused": unused,
             "check_steps": check_steps,
             "segment": segment,
+            "staged": staged,
         }
         self.layout, buckets = agreed_layout(comm, arrays, settings)
-        self.engine, self.op, self.hook, self.segment = engine, op, hook, segment
+        self.engine, self.op, self.hook, self.segment, self.staged = engine, op, hook, segment, staged
         self.algorithm = algorithm_for(engine, algorithm)
         self.rank, self.nranks = comm.Get_rank(), comm.Get_size()
         self._engine = engine_on(comm, engine)
@@ -225,12 +228,13 @@ class DataParallel:
     def _stages(self, one: Filled) -> tuple[Stage, ...]:
         if self.hook is not None:
             return self.hook.stages(self.comm, one.vector, one.pieces, self._plan)
-        return (plan("allreduce", self.algorithm, self.comm, one.vector, one.vector, self.op, self.segment),)
+        vector, segment = one.vector, self.segment
+        return (plan("allreduce", self.algorithm, self.comm, vector, vector, self.op, segment, staged=self.staged),)
 
     def _plan(self, collective: str, sendbuf: Array, recvbuf: Array, op: str = "sum") -> Plan:
         known = (*RESERVED, *(one.name for one in algorithms(collective)))
         algorithm = self.algorithm if self.algorithm in known else "auto"
-        return plan(collective, algorithm, self.comm, sendbuf, recvbuf, op, self.segment)
+        return plan(collective, algorithm, self.comm, sendbuf, recvbuf, op, self.segment, staged=self.staged)
 
     def _agreement(self, name: str) -> Agreement:
         def make_plan(collective: str, sendbuf: Array, recvbuf: Array, op: str = "sum") -> Plan:

@@ -105,6 +105,9 @@ class Backend(Protocol):
     def use(self, index: int) -> dict[str, Any]:
         """Have all arrays from now on be on this device; return what it is: name, PCI address, bytes, driver."""
 
+    def enter_thread(self) -> None:
+        """Have the calling thread use the device that ``use`` chose: each thread has a current device of its own."""
+
     def nccl(self) -> Any:
         """Return the module ``cupy.cuda.nccl``, or what stands for it; raise ValueError where there is none."""
 
@@ -203,6 +206,9 @@ class NumpyBackend:
         """Raise ValueError: the host is no device."""
         raise ValueError(f"device {index}: arrays of the cpu are on none")
 
+    def enter_thread(self) -> None:
+        """Do nothing: memory of the host is every thread's."""
+
     def nccl(self) -> Any:
         """Raise ValueError: NCCL knows no arrays of the host."""
         raise ValueError("NCCL takes arrays of a GPU alone")
@@ -266,6 +272,7 @@ class CupyBackend:
 
     def __init__(self) -> None:
         self._module: Any = None
+        self._index: int | None = None
         self._kernels: dict[tuple[str, str, int, int | None], Any] = {}
 
     @property
@@ -378,6 +385,7 @@ class CupyBackend:
         """Make the device current for this thread, and say what it is."""
         cuda = self.cupy.cuda
         cuda.Device(index).use()
+        self._index = index
         properties = cuda.runtime.getDeviceProperties(index)
         name, uuid = properties["name"], properties.get("uuid", b"")
         return {
@@ -390,6 +398,11 @@ class CupyBackend:
             "runtime": int(cuda.runtime.runtimeGetVersion()),
             "cupy": str(self.cupy.__version__),
         }
+
+    def enter_thread(self) -> None:
+        """Make the device current for this thread too, where one was chosen."""
+        if self._index is not None:
+            self.cupy.cuda.Device(self._index).use()
 
     def nccl(self) -> Any:
         """Return CuPy's module; raise ValueError where CuPy does not find the library."""
