@@ -89,6 +89,11 @@ def test_a_crash_becomes_one_line_with_the_ways_out(trial: Trial, words: str) ->
     assert text.endswith("--staging host copies through the host instead")
 
 
+def test_what_the_library_said_in_the_trial_is_told() -> None:
+    text = refusal(said(), Trial(text="the MPI library says: MPIX_Query_cuda_support 1\n", status=-11), ("ring",))
+    assert "(MPIX_Query_cuda_support 1; a trial ended with signal 11 (SIGSEGV))" in (text or "")
+
+
 def test_a_program_that_is_not_there_says_nothing() -> None:
     assert ompi_info("/nowhere/ompi_info", {}) is None
     assert ompi_info("/bin/true", {}) is None

@@ -118,7 +118,7 @@ def refuse_run(comm: Any, settings: Settings | DdpSettings, tried: bool) -> str 
         if "of one job" in trial.text or said.supported is False:
             problem = refusal(said, trial, settings.algorithms)
         else:
-            say(f"ringbench: {said.library} could not be tried in a process of its own ({trial.end}); it says: {said}")
+            say(f"ringbench: {said.library} could not be tried in a process of its own ({trial.end}); it says: {', '.join(said.answers)}")
     found: str | None = comm.bcast(problem, root=0)
     return found
 
@@ -138,14 +138,19 @@ def look_at_devices(device: str, launcher: Mpirun | LaunchError, library: str | 
     return device_checks(devices, ask_library(), try_by_job(2, launcher, (), os.environ))
 
 
-def check_transfers(comm: Any, device: str) -> None:
-    """Send and reduce arrays of a device, and print what worked, as it comes: what follows may end this process."""
+def check_transfers(comm: Any, settings: Settings) -> None:
+    """Say who has which device; unless staged, send and reduce arrays there.
+
+    What worked is printed as it comes: what follows may end this process.
+    """
     from ringbench.runtime.arrays import backend_for
-    from ringbench.runtime.awareness import try_transfers
+    from ringbench.runtime.awareness import SAYS, try_transfers
     from ringbench.runtime.devices import bind_devices, devices_line
 
-    backend = backend_for(device)
+    backend = backend_for(settings.device)
     table = bind_devices(comm, backend)
     if comm.Get_rank() == 0:
-        print(devices_line(table), flush=True)
-    try_transfers(comm, backend, lambda text: print(text, flush=True))
+        print(devices_line(table))
+        print(f"{SAYS}{', '.join(ask_library(comm).answers) or 'nothing of CUDA'}", flush=True)
+    if settings.staging == "none":
+        try_transfers(comm, backend, lambda text: print(text, flush=True))

@@ -89,7 +89,8 @@ def sweep_command(arguments: argparse.Namespace) -> int:
         mpirun = find_mpirun(os.environ, override=arguments.mpirun)
         extra = [*mpi_type_words(mpirun, arguments.mpirun_args), *arguments.mpirun_args]
         if arguments.check:
-            return start_ranks(["run", "--check"], max(ranks), mpirun, extra, arguments.job_limit or CHECK_LIMIT_S)
+            words = ["run", "--check", f"--device={plan.settings.device}", f"--staging={plan.settings.staging}"]
+            return start_ranks(words, max(ranks), mpirun, extra, arguments.job_limit or CHECK_LIMIT_S)
         if started:
             _check_resumed(started, plan.settings)
         refused = refuse_sweep(plan.settings, max(ranks), mpirun, extra)
@@ -110,6 +111,8 @@ def sweep_command(arguments: argparse.Namespace) -> int:
         say(f"ringbench: {memory}")
     width = None if arguments.quiet or mpirun.flavour == "slurm" else live_width()  # srun passes on whole lines alone
     erase = "" if width is None else ERASE
+    told = ["--quiet"] if arguments.quiet else [] if width is None else [f"--live={width}"]
+    told += [] if plan.settings.device == "cpu" else ["--tried=1"]
     try:
         with holding:
             outcome = sweep(
@@ -124,7 +127,7 @@ def sweep_command(arguments: argparse.Namespace) -> int:
                 stderr=sys.stderr.fileno(),
                 time_limit_s=arguments.job_limit,
                 report=lambda text: say(f"{erase}ringbench: {text}"),
-                told=[*(["--quiet"] if arguments.quiet else [] if width is None else [f"--live={width}"]), "--tried=1"],
+                told=told,
             )
     except (KeyboardInterrupt, Terminated) as reason:
         say(f"{erase}ringbench: {ending(reason)}; what was measured is in {file} (go on with --resume --out {folder})")
@@ -249,7 +252,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         problem = str(error)
     comm = world(settings.thread_level) if settings else world()
     if arguments.check:
-        return _check_ranks(comm, settings.device if settings else "cpu")
+        return _check_ranks(comm, settings or Settings())
     rank, nranks = comm.Get_rank(), comm.Get_size()
     problem, ranks = _prepare(comm, arguments, settings, problem)
     if problem is not None:
@@ -268,7 +271,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         abort_job(comm, f"ringbench: rank {rank} of {nranks} failed\n{traceback.format_exc()}")
 
 
-def _check_ranks(comm: Any, device: str) -> int:
+def _check_ranks(comm: Any, settings: Settings) -> int:
     """Say which ranks on which hosts make up the job, on which devices; the world's size was held against it before."""
     from ringbench.runtime.ranks import gather_ranks, hosts_line
 
@@ -278,9 +281,9 @@ def _check_ranks(comm: Any, device: str) -> int:
         raise UsageError(str(error)) from None
     if comm.Get_rank() == 0:
         print(line, flush=True)
-    if device != "cpu":
+    if settings.device != "cpu":
         try:
-            check_transfers(comm, device)
+            check_transfers(comm, settings)
         except ValueError as error:  # the same on all ranks
             raise UsageError(str(error)) from None
     comm.Barrier()  # or a launcher might end rank 0, at the first exit, before it has spoken

@@ -108,7 +108,7 @@ def device_checks(
     checks = [Check(check="cuda devices", state=OK, finding=shown)]
     if said is not None:
         state = OK if said.supported else UNKNOWN
-        told = ", ".join(said.answers) or "says nothing of CUDA"
+        told = (trial and trial.answers) or ", ".join(said.answers) or "says nothing of CUDA"
         checks.append(Check(check="cuda library", state=state, finding=f"{said.library}: {told}"))
     if trial is not None and said is not None:
         for what in ("Sendrecv", "Allreduce"):

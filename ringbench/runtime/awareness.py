@@ -25,6 +25,7 @@ from ringbench.runtime.execute import buffer_spec
 
 #: What a rank that tries says of each transfer that worked, on standard output.
 WORKS = "works with arrays of device"
+SAYS = "the MPI library says: "
 MESSAGE, REDUCTION = "Sendrecv", "Allreduce"
 
 #: Variables that switch the taking of arrays of a device on or off, or say what carries them.
@@ -116,6 +117,12 @@ class Trial:
     text: str
     status: int | None
 
+    @property
+    def answers(self) -> str | None:
+        """Return what the library said in the trial, where it came so far."""
+        found = re.search(rf"^{SAYS}(.+)$", self.text, re.MULTILINE)
+        return found[1] if found else None
+
     def works(self, what: str) -> bool:
         """Say whether a transfer worked: ``Sendrecv`` or ``Allreduce``."""
         return f"{what} {WORKS}" in self.text
@@ -153,7 +160,7 @@ def refusal(said: Said, trial: Trial, algorithms: Sequence[str]) -> str | None:
     failed = [what for what in needs if not trial.works(what)]
     if not failed:
         return None
-    told = ", ".join(said.answers) or "it says nothing of CUDA"
+    told = trial.answers or ", ".join(said.answers) or "it says nothing of CUDA"
     out = "; --staging host copies through the host instead"
     if failed == [REDUCTION]:
         out += ", and without mpi among the --algorithms no reduction of the library's is needed"

@@ -61,7 +61,7 @@ def test_nccl_stands_beside_the_ring_in_a_loop(mpi: Mpi, tmp_path: Path) -> None
 
 def test_gradients_are_averaged_on_a_device(mpi: Mpi, tmp_path: Path) -> None:
     layers = tmp_path / "small.toml"
-    layers.write_text('[[layer]]\nname = "a"\nshapes = [[300, 7]]\nforward = "1ms"\nbackward = "2ms"\n', "utf-8")
+    layers.write_text('[[layer]]\nname = "a"\nparameters = 4096\nforward = "1ms"\nbackward = "2ms"\n', "utf-8")
     out = tmp_path / "run"
     words = ["ddp", f"--workload={layers}", "--device=cuda", "--staging=host", "--steps=2", "--warmup=1"]
     start(mpi, 2, ["device_command.py", *words, "--engines=blocking,thread", f"--out={out}"])
