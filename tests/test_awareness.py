@@ -9,7 +9,9 @@ from ringbench.runtime.awareness import Said, Trial, how_to_enable, ompi_info, r
 
 OPENMPI, MPICH = "Open MPI v5.0.11, package: x", "MPICH Version:      5.0.2\nMPICH Device: ch4:ucx"
 CRAY = "MPI VERSION    : CRAY MPICH version 8.1.28.29 (ANL base 3.4a2)"
-BOTH = "1 rank of one job (a: 0)\nSendrecv works with arrays of device cuda\nAllreduce works with arrays of device cuda\n"
+BOTH = (
+    "1 rank of one job (a: 0)\nSendrecv works with arrays of device cuda\nAllreduce works with arrays of device cuda\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,10 @@ def refuse_run(comm: Any, settings: Settings | DdpSettings, tried: bool) -> str 
         if "of one job" in trial.text or said.supported is False:
             problem = refusal(said, trial, settings.algorithms)
         else:
-            say(f"ringbench: {said.library} could not be tried in a process of its own ({trial.end}); it says: {', '.join(said.answers)}")
+            answers = ", ".join(said.answers) or "nothing"
+            say(
+                f"ringbench: {said.library} could not be tried in a process of its own ({trial.end}); it says {answers}"
+            )
     found: str | None = comm.bcast(problem, root=0)
     return found
 

@@ -66,7 +66,8 @@ def test_gradients_are_averaged_on_a_device(mpi: Mpi, tmp_path: Path) -> None:
     words = ["ddp", f"--workload={layers}", "--device=cuda", "--staging=host", "--steps=2", "--warmup=1"]
     start(mpi, 2, ["device_command.py", *words, "--engines=blocking,thread", f"--out={out}"])
     records = check_lines(out / "run.jsonl")
-    assert [record for record in records if record["kind"] == "job"][0]["devices"]
+    (job,) = [record for record in records if record["kind"] == "job"]
+    assert job["devices"]
     steps = [record for record in records if "engine" in record]
     assert len(steps) == 2
     assert all(step["wrong"] == 0 for step in steps)
