@@ -176,7 +176,7 @@ class FakeCudaBackend:
             *operands, out = _memories(*arrays)
 
             def kernel() -> None:
-                total = fold(function, [one.astype(wide) for one in operands]).astype(out.dtype)
+                total = fold(lambda one, other: function(one, other).astype(out.dtype), operands)
                 out[...] = total if divisor is None else total.astype(wide) / np.dtype(wide).type(divisor)
 
             self.launch(op, kernel)

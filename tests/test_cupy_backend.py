@@ -64,13 +64,13 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Cupy:
 def test_additions_on_one_block_are_one_kernel_and_so_is_the_division() -> None:
     inputs, output, code, name = fused_code("average", "float32", 3, 4) or ("", "", "", "")
     assert (inputs, output, name) == ("T a0, T a1, T a2", "T out", "ringbench_average_3_by_4_float32")
-    assert code == "T s = (T)a0; s = s + (T)a1; s = s + (T)a2; s = (T)(T)s / (T)4; out = (T)s;"
+    assert code == "T s = (T)a0; s = (T)(T)(s + (T)a1); s = (T)(T)(s + (T)a2); s = s / (T)4; out = (T)s;"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_two_bytes_are_added_in_float32_and_rounded_before_the_division(dtype: str) -> None:
+def test_two_bytes_are_added_in_float32_and_rounded_after_each_addition(dtype: str) -> None:
     _, _, code, _ = fused_code("sum", dtype, 2, 3) or ("", "", "", "")
-    assert code == "float s = (float)a0; s = s + (float)a1; s = (float)(T)s / (float)3; out = (T)s;"
+    assert code == "float s = (float)a0; s = (float)(T)(s + (float)a1); s = s / (float)3; out = (T)s;"
 
 
 @pytest.mark.parametrize(

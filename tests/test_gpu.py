@@ -63,7 +63,7 @@ def test_fused_kernels_give_what_their_steps_give(dtype: str, op: str, terms: in
     kernel(*there, there[0])
     wide = np.dtype("float32") if dtype in HALVES else arrays[0].dtype
     function: Any = KERNELS[op]
-    right = reduce(function, [array.astype(wide) for array in arrays]).astype(arrays[0].dtype)
+    right = reduce(lambda one, other: function(one, other).astype(one.dtype), arrays)
     if divisor is not None:
         right = (right.astype(wide) / wide.type(divisor)).astype(arrays[0].dtype)
     np.testing.assert_array_equal(BACKEND.to_host(there[0]), right)

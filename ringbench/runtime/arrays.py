@@ -80,8 +80,7 @@ class Backend(Protocol):
     def fused(self, op: str, dtype: str, terms: int, divisor: int | None) -> Callable[..., object] | None:
         """Return ``kernel(first, second, ..., out)``, which reduces so many arrays in their order, and divides.
 
-        The bits are those of one operation after the other but where the dtype is accumulated in float32, and the sum
-        is rounded to the dtype before it is divided. None where nothing is saved by it.
+        The bits are those of one operation after the other. None where nothing is saved by it.
         """
 
     def synchronize(self) -> object:
@@ -233,7 +232,7 @@ class NumpyBackend:
         return array
 
 
-#: What is accumulated in float32.
+#: What is added in float32.
 HALVES = ("float16", "bfloat16")
 
 #: The operators of the reductions that are worth a kernel of their own.
@@ -244,8 +243,8 @@ def fused_code(op: str, dtype: str, terms: int, divisor: int | None) -> tuple[st
     """Return what CuPy's ElementwiseKernel takes for a reduction of several arrays: inputs, output, code and name.
 
     None where the kernels that there are do it in as many launches, or the operation has no operator. Elements of two
-    bytes are added in float32 and rounded once; that sum is divided as rounded, so that a rank that adds and divides
-    in one kernel has the bits of one that is sent the sum.
+    bytes are added and divided in float32, and each result is rounded, as it is between two kernels: ranks whose
+    additions fall into kernels in other ways, or that are sent the sum, must have the same bits.
     """
     if op not in _OPERATORS or (divisor is not None and dtype.startswith("complex")):
         return None
@@ -253,9 +252,9 @@ def fused_code(op: str, dtype: str, terms: int, divisor: int | None) -> tuple[st
         return None
     wide = "float" if dtype in HALVES else "T"
     names = [f"a{number}" for number in range(terms)]
-    lines = [f"{wide} s = ({wide})a0;", *(f"s = s {_OPERATORS[op]} ({wide}){name};" for name in names[1:])]
+    lines = [f"{wide} s = ({wide})a0;", *(f"s = ({wide})(T)(s {_OPERATORS[op]} ({wide}){name});" for name in names[1:])]
     if divisor is not None:
-        lines.append(f"s = ({wide})(T)s / ({wide}){divisor};")
+        lines.append(f"s = s / ({wide}){divisor};")
     divided = "" if divisor is None else f"_by_{divisor}"
     inputs = ", ".join(f"T {name}" for name in names)
     return inputs, "T out", " ".join([*lines, "out = (T)s;"]), f"ringbench_{op}_{terms}{divided}_{dtype}"
