@@ -25,7 +25,7 @@ lint: .venv/ready-dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/shellcheck jobs/*.sbatch .ci/run
+	.venv/bin/shellcheck jobs/*.sbatch benchmarks/*.sh .ci/run
 
 # Tables and pictures in README.md, ALGORITHMS.md, WARNINGS.md and docs/ are made by the commands above them.
 docs: .venv/ready-test

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Average the same gradients by every algorithm and engine, on 1, 2, ... ranks, and compare the bits.
 
-Start with ``mpirun -n 4 python benchmarks/gradient_bits.py``. Twelve parts of a batch, of a hundred thousand elements
-each (between 1 and 2, where a unit in the last place is the same for all), are averaged on as many ranks as divide twelve, three times in each way. Prints a line for each: whether the bits
-are the same in every run, on all ranks and in every engine, which share of elements is not the exact average rounded
-once, and how many units in the last place the furthest is from that, and from the average on one rank.
+Start with ``mpirun -n 4 python benchmarks/gradient_bits.py``. Twelve parts of a batch, each of a hundred thousand
+elements between 1 and 2 (where a unit in the last place is one length), are averaged on as many ranks as divide twelve,
+three times in each way. Prints a line for each rank count and algorithm: whether the bits are the same in every run, on
+all ranks and in every engine, which share of elements is not the exact average rounded once, and how many units in the
+last place the furthest is from that, and from the average on one rank.
 """
 
 from __future__ import annotations

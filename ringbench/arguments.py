@@ -23,7 +23,7 @@ from ringbench.readers import number as _number
 from ringbench.readers import positive as _positive
 from ringbench.readers import seconds as _seconds
 from ringbench.readers import straggler_text
-from ringbench.records.settings import MEMORIES, ORDERS, PLACEMENTS, SYNCS, THREAD_LEVELS, parse_names
+from ringbench.records.settings import MEMORIES, ORDERS, PLACEMENTS, STAGINGS, SYNCS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
 from ringbench.schedule.parameters import INNERS, parse_groups
 
@@ -88,13 +88,15 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     add("--limit", action="store_const", const=True, help="time bare Sendrecvs and additions too: column of_limit")
     order = "algorithms of a size take turns (interleaved, default), or run one after the other as in OSU (blocked)"
     add("--order", choices=ORDERS, help=order)
-    sync = "ranks are aligned by a barrier (default), one of our own, or a common time on compared clocks (roundtime)"
+    sync = "align ranks by a barrier (default), one of our own, a common time (roundtime); once for 20 calls (loop)"
     add("--sync", choices=SYNCS, help=sync)
     add("--buffers", type=_checked(_count), metavar="K", help="sets of buffers in turns (default 1): cold data")
     late = "have a rank come late: rank=1,delay=5ms or rank=rotate,delay=10%%,jitter=1ms; who waits for it?"
     add("--straggler", type=_checked(straggler_text), metavar="WHO", help=late)
     memory = "of the buffers: each rank's own (private, default), or common to the ranks of a node (shared)"
     add("--memory", choices=MEMORIES, help=memory)
+    staging = "messages of a device's arrays: as they are (none, default), or copied through the host"
+    add("--staging", choices=STAGINGS, help=staging)
     group = parser.add_argument_group("how long")
     add = group.add_argument
     add("--precision", type=_checked(_fraction), metavar="P", help="width of the interval to reach (default 5%%)")
@@ -227,6 +229,7 @@ def make_parser(versions: Callable[[], str] = str) -> argparse.ArgumentParser:
         ("budget-after", float),
         ("launch", int),
         ("live", int),
+        ("tried", int),
     ):
         sub.add_argument(f"--{hidden}", type=kind, help=argparse.SUPPRESS)
     _add_format(sub)
@@ -326,6 +329,9 @@ def make_parser(versions: Callable[[], str] = str) -> argparse.ArgumentParser:
     sub = command("doctor", "say what on this machine will spoil the numbers", "ringbench doctor --ranks 4")
     sub.epilog = f"Exit status: 0 where nothing does, 1 where something does, 2 for wrong usage. {sub.epilog}"
     sub.add_argument("--ranks", type=_checked(_positive), metavar="N", help="to be started (default: as many as cores)")
+    sub.add_argument(
+        "--device", default="cpu", metavar="DEVICE", help="cpu (default) or cuda: what of GPUs there is too"
+    )
     sub.add_argument("--format", choices=("text", "json"), default="text", help="of the result (default text)")
     sub = command("slurm", "print the job script of a plan, or submit it", SLURM_EXAMPLE)
     sub.add_argument("plan", metavar="PLAN.toml", help="settings in a file")

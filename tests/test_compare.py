@@ -17,7 +17,7 @@ from ringbench.report.tables import render
 FIELDS = [
     *("collective", "nranks", "nbytes", "algorithm", "baseline", "ratio", "ratio_low", "ratio_high", "in_place"),
     *("verdict", "op", "dtype", "device", "reason", "p_value", "launch_p_value", "launches", "warnings"),
-    *("memory", "baseline_memory"),
+    *("memory", "baseline_memory", "transfer", "baseline_transfer"),
 ]
 
 

@@ -186,6 +186,7 @@ OTHER = DdpSettings(
     batch=3,
     dtype="float16",
     device="cuda",
+    staging="host",
     engines=("poll", "none"),
     bucket_sizes=(1, 4096),
     first_bucket=77,

@@ -251,7 +251,10 @@ def test_jobs_are_shell() -> None:
     checker = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if checker is None:
         pytest.skip("no shellcheck here; `make lint` brings it and runs it")
-    scripts = [str(path) for path in [*(ROOT / "jobs").glob("*.sbatch"), ROOT / ".ci" / "run"]]
+    scripts = [
+        str(path)
+        for path in [*(ROOT / "jobs").glob("*.sbatch"), *(ROOT / "benchmarks").glob("*.sh"), ROOT / ".ci" / "run"]
+    ]
     assert subprocess.run([checker, *scripts], check=False).returncode == 0
 
 

@@ -36,6 +36,9 @@ class Comm:
 
 
 def memory(buffer: Any) -> Any:
+    """Return the memory behind an array, or the bytes behind what mpi4py made of one."""
+    if isinstance(buffer, MPI.buffer):
+        return np.frombuffer(buffer, np.uint8)  # type: ignore[call-overload]
     return buffer.memory if isinstance(buffer, CudaArray) else buffer
 
 
@@ -69,7 +72,7 @@ def play(calls: Sequence[Sequence[Call]]) -> None:
                 if there and receiving[dest] and there[4] == rank:
                     (source, sent, kind), (target, received, kind_there) = now[0], there[3]
                     assert (sent, kind) == (received, kind_there)
-                    assert source.size == target.size == sent
+                    assert source.nbytes == target.nbytes
                     memory(target)[...] = memory(source)
                     sending[rank] = receiving[dest] = False
                     moved = True
@@ -116,6 +119,7 @@ class Job:
         dtype: str = "float64",
         segment: int = COUNT,
         count: int = COUNT,
+        staged: bool = False,
     ):
         self.algorithm, self.nranks, self.op, self.dtype = algorithm, nranks, op, dtype
         self.reduces = collective_named(algorithm.collective).reduces
@@ -136,7 +140,7 @@ class Job:
             part = result[mine]
             if not in_place:
                 part = arrays["input"] = device.empty(len(values(rank, count)[mine]), dtype)
-            self.calls.append(bind(program, Comm(), arrays, device, nranks, op))
+            self.calls.append(bind(program, Comm(), arrays, device, nranks, op, staged=staged))
             self.results.append(result[:received])
             self.buffers.append([memory(array) for array in arrays.values()])
             result[...] = 1
@@ -187,12 +191,12 @@ def test_the_ring_waits_at_the_start_and_before_each_message_behind_a_kernel() -
     assert kinds(calls) == [*first, *second, "synchronize", "Sendrecv", "Sendrecv"]
     calls = Job(ring, 3, in_place=False, op="average").calls[0]
     first = second = ["synchronize", "Sendrecv", "average"]
-    assert kinds(calls) == [*first, *second, "divide", "synchronize", "Sendrecv", "Sendrecv"]
+    assert kinds(calls) == [*first, *second, "synchronize", "Sendrecv", "Sendrecv"]  # the last divides too
 
 
 def test_what_ends_with_a_kernel_waits_at_the_end() -> None:
     naive = Job(algorithm_named("allreduce", "naive"), 3, in_place=True, op="average").calls[0]
-    assert kinds(naive) == ["synchronize", "Sendrecv", "Sendrecv", "average", "average", "divide", "synchronize"]
+    assert kinds(naive) == ["synchronize", "Sendrecv", "Sendrecv", "average", "synchronize"]  # all of it in one kernel
     gather = Job(algorithm_named("allgather", "ring"), 2, in_place=False).calls[0]
     assert kinds(gather) == ["synchronize", "Sendrecv", "copy", "synchronize"]
 
@@ -205,7 +209,8 @@ def test_a_rank_that_only_takes_waits_once() -> None:
 
 def test_each_segment_is_waited_for() -> None:
     calls = Job(algorithm_named("allreduce", "ring"), 2, in_place=True, segment=3).calls[0]
-    assert kinds(calls) == ["synchronize", "Sendrecv", "sum"] * 2 + ["synchronize", "Sendrecv", "Sendrecv"]
+    # The first segment's sum was waited for before the second arrived where the first had: it can go on at once.
+    assert kinds(calls) == ["synchronize", "Sendrecv", "sum"] * 2 + ["Sendrecv", "synchronize", "Sendrecv"]
 
 
 #: Each operation and each kind of dtype once.
@@ -215,11 +220,12 @@ TYPES = [("sum", "float64"), ("average", "float64"), ("max", "float32"), ("lor",
 @every
 @placements
 @pytest.mark.parametrize(("op", "dtype"), TYPES)
+@pytest.mark.parametrize("staged", [False, True], ids=["direct", "staged"])
 def test_results_are_there_without_waiting_any_further(
-    algorithm: Algorithm, in_place: bool, op: str, dtype: str
+    algorithm: Algorithm, in_place: bool, op: str, dtype: str, staged: bool
 ) -> None:
     for nranks in range(1, 6):
-        job = Job(with_all(algorithm, nranks), nranks, in_place=in_place, op=op, dtype=dtype)
+        job = Job(with_all(algorithm, nranks), nranks, in_place=in_place, op=op, dtype=dtype, staged=staged)
         play(job.calls)
         assert job.as_they_are(), nranks
         assert [device.pending for device in job.devices] == [[]] * nranks
@@ -229,54 +235,25 @@ def test_results_are_there_without_waiting_any_further(
 @placements
 @pytest.mark.parametrize(("op", "dtype"), [("average", "float64"), ("lor", "bool"), ("min", "float32")])
 @pytest.mark.parametrize("nranks", [2, 3, 4])
+@pytest.mark.parametrize("staged", [False, True], ids=["direct", "staged"])
 def test_without_any_one_wait_the_result_is_wrong(
-    algorithm: Algorithm, in_place: bool, op: str, dtype: str, nranks: int
+    algorithm: Algorithm, in_place: bool, op: str, dtype: str, nranks: int, staged: bool
 ) -> None:
     count = COUNT if dtype == "float64" else 30 * COUNT
-    make = partial(
-        Job, with_all(algorithm, nranks), nranks, in_place=in_place, op=op, dtype=dtype, segment=count // 3, count=count
-    )
+    make = partial(Job, with_all(algorithm, nranks), nranks, in_place=in_place, op=op, dtype=dtype, staged=staged)
+    make = partial(make, segment=count // 3, count=count)
     waits = [
         (r, i) for r, calls in enumerate(make().calls) for i, kind in enumerate(kinds(calls)) if kind == "synchronize"
     ]
     assert len(waits) >= nranks
-    some = 0
+    missed = 0
     for rank, index in waits:
         job = make()
-        needed = is_needed(job, rank, index)
         assert kinds([job.calls[rank].pop(index)]) == ["synchronize"]
-        assert job.right() == (not needed), (rank, index)
-        some += needed
-    assert some >= nranks
-
-
-def is_needed(job: Job, rank: int, index: int) -> bool:
-    """Say whether a message behind a wait touches what kernels before it write, or overwrites what they read.
-
-    A wait stands before every message that follows a kernel, even where these have nothing to do with each other.
-    """
-    calls = job.calls[rank]
-    waits = [i for i, kind in enumerate(kinds(calls)) if kind == "synchronize"]
-    before = max((i for i in waits if i < index), default=-1)
-    after = min((i for i in waits if i > index), default=len(calls))
-    written, read = list[Any](), list[Any]()
-    if before < 0:
-        written += job.buffers[rank]  # by the caller
-    for call, arguments in calls[before + 1 : index]:
-        if not is_message((call, arguments)):
-            arrays = [memory(argument) for argument in arguments if isinstance(argument, CudaArray)]
-            out = 0 if call in (job.devices[rank].copy, job.devices[rank].divide) else -1
-            written.append(arrays[out])
-            read += arrays
-    if after == len(calls) and any(np.may_share_memory(array, memory(job.results[rank])) for array in written):
-        return True
-    for message in filter(is_message, calls[index:after]):
-        sent, received = (memory(spec[0]) if spec else np.empty(0) for spec in (message[1][0], message[1][3]))
-        if any(np.may_share_memory(array, sent) for array in written):
-            return True
-        if any(np.may_share_memory(array, received) for array in [*written, *read]):
-            return True
-    return False
+        wrong = not job.right()
+        assert wrong or staged, (rank, index, kinds(job.calls[rank]))
+        missed += wrong
+    assert missed >= nranks  # what comes to the host twice is the same both times: such a wait is missed by nobody
 
 
 def test_the_host_waits_for_nothing() -> None:

@@ -33,6 +33,7 @@ OTHER = Settings(
     buffers=3,
     straggler="rank=1,delay=5ms",
     memory="shared",
+    staging="host",
     precision=0.0125,
     min_samples=3,
     max_samples=13,
@@ -74,6 +75,7 @@ def test_a_plan_of_every_key(tmp_path: Path) -> None:
         buffers = 3
         straggler = "rank=1,delay=5ms"
         memory = "shared"
+        staging = "host"
         # how long
         precision = 0.0125
         min_samples = 3

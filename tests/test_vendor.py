@@ -76,7 +76,7 @@ def names(calls: list[Call]) -> list[str]:
 def is_spec(spec: Any, array: Any, count: int | list[int] = COUNT, dtype: str = "float32") -> bool:
     """Say whether what mpi4py gets is that array, so many elements of the library's type."""
     memory = array.memory if isinstance(array, CudaArray) else array
-    buffer = spec[0].memory if isinstance(spec[0], CudaArray) else np.frombuffer(spec[0], dtype=np.uint8)
+    buffer = np.frombuffer(spec[0], dtype=np.uint8)
     same = buffer.nbytes == memory.nbytes and (not buffer.size or np.shares_memory(buffer, memory))
     return bool(same and spec[1] == count and spec[2] == MPI_TYPES[dtype])
 
@@ -230,7 +230,7 @@ def test_what_a_library_cannot_reduce_is_refused_by_its_name(dtype: str, monkeyp
         ("reduce", 0, "average", ["synchronize", "Reduce"]),
         ("reduce", 1, "average", ["synchronize", "Reduce", "divide", "synchronize"]),
         ("bcast", 0, "sum", ["synchronize", "Bcast"]),
-        ("bcast", 1, "sum", ["synchronize", "copy", "synchronize", "Bcast"]),
+        ("bcast", 1, "sum", ["copy", "synchronize", "Bcast"]),
         ("alltoall", 0, "sum", ["synchronize", "Alltoall"]),
     ],
 )

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ringbench.arguments import UsageError
+from ringbench.cli.devices import look_at_devices
 from ringbench.cli.measuring import start_ranks
 from ringbench.cli.talk import say, world
 from ringbench.records.settings import read_plan
@@ -68,6 +69,8 @@ def doctor_command(arguments: argparse.Namespace) -> int:
         doctor.placement_check(nranks, nnodes, *usable_cpus()),
         *doctor.machine_checks(judge(machine, nranks=-(-nranks // nnodes), nnodes=nnodes, library=known)),
     ]
+    if arguments.device != "cpu":
+        checks += look_at_devices(arguments.device, launcher, known)
     sys.stdout.write(doctor.render_checks(checks, arguments.format))
     return 1 if any(check.state == WARN for check in checks) else 0
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringbench.arguments import UsageError
+from ringbench.cli.devices import refuse_run
 from ringbench.cli.measuring import CannotWriteError, abort_job, job_record, mpi_type_words, write_record
 from ringbench.cli.showing import print_steps
 from ringbench.cli.talk import Terminated, ending, heed_signals, say, words_of, world
@@ -122,7 +123,7 @@ def _start_all(
 
 
 #: What a run that is gone on with must have been measured by.
-_SAME = ("workload", "backward_s", "batch", "device", "first_bucket", "polls", "clip", "thread_level")
+_SAME = ("workload", "backward_s", "batch", "device", "staging", "first_bucket", "polls", "clip", "thread_level")
 
 
 def _check_resumed(file: Path, settings: DdpSettings) -> None:
@@ -172,7 +173,7 @@ def check_settings(settings: DdpSettings, ranks: Sequence[int]) -> Workload:
     costs_of(settings)
     workload = workload_named(settings.workload, backward_s=settings.backward_s, batch=settings.batch)
     parameters_of(workload, settings.dtype)
-    backend_for(settings.device).empty(1, settings.dtype)
+    backend_for(settings.device).check_dtype(settings.dtype)
     return workload
 
 
@@ -216,6 +217,8 @@ def _prepare(
     from ringbench.launch.lab import lab_around
     from ringbench.launch.memory import available_bytes
     from ringbench.launch.sweep import open_run
+    from ringbench.runtime.arrays import backend_for
+    from ringbench.runtime.devices import bind_devices
     from ringbench.runtime.ranks import gather_ranks
 
     workload = None
@@ -231,6 +234,10 @@ def _prepare(
         ranks = gather_ranks(comm, package_version())
         hosts = ["the lab" if lab_around(os.environ) else rank["host"] for rank in ranks]  # nodes share one memory
         _check_memory(comm, settings, workload, available_bytes(), hosts)
+        refused = refuse_run(comm, settings, False)
+        if refused is not None:
+            return refused, None, []
+        arguments.devices = bind_devices(comm, backend_for(settings.device))
     except ValueError as error:
         return str(error), None, []
     if comm.Get_rank() == 0:
@@ -269,6 +276,7 @@ def _measure(
 ) -> int:
     """Measure on all ranks; rank 0 writes rows as they come, and shows them at the end."""
     from ringbench.ddp.measure import keys_of, measure
+    from ringbench.runtime.devices import device_warnings
     from ringbench.runtime.node import gather_machines, judge_machines
     from ringbench.runtime.ranks import placement_warnings
 
@@ -276,14 +284,15 @@ def _measure(
     placed, lines = placement_warnings(ranks)
     machines = gather_machines(comm, ranks, os.environ)
     spoiled, machine_lines = judge_machines(machines, ranks)
+    crowded, device_lines = device_warnings(arguments.devices)
     known: set[tuple[Any, ...]] = set()
     file: Path | None = arguments.append
     if first:
-        for text in [*lines, *machine_lines]:
+        for text in [*lines, *device_lines, *machine_lines]:
             say(f"ringbench: {nranks} rank{'s'[: nranks > 1]}: {text}")
         if file is not None:
             known = {row.key for row in read_run(file).steps}
-            write_record(file, job_record(ranks, machines))
+            write_record(file, job_record(ranks, machines, devices=arguments.devices))
     known = comm.bcast(known, root=0)
     steps: list[tuple[str, list[list[Event]]]] = []
 
@@ -301,7 +310,7 @@ def _measure(
             settings,
             workload,
             wanted=lambda key: key not in known,
-            warnings=placed + spoiled,
+            warnings=placed + crowded + spoiled,
             library=ranks[0]["mpi_library"],
             traced=traced if arguments.trace is not None else None,
         ):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringbench.arguments import UsageError
+from ringbench.cli.devices import check_transfers, problem_of_device, refuse_run, refuse_sweep
 from ringbench.cli.reporting import write_page_beside
 from ringbench.cli.showing import print_table, show_sweep
 from ringbench.cli.talk import ERASE, LiveLine, Terminated, ending, heed_signals, live_width, say, words_of, world
@@ -89,9 +90,13 @@ def sweep_command(arguments: argparse.Namespace) -> int:
         mpirun = find_mpirun(os.environ, override=arguments.mpirun)
         extra = [*mpi_type_words(mpirun, arguments.mpirun_args), *arguments.mpirun_args]
         if arguments.check:
-            return start_ranks(["run", "--check"], max(ranks), mpirun, extra, arguments.job_limit or CHECK_LIMIT_S)
+            words = ["run", "--check", f"--device={plan.settings.device}", f"--staging={plan.settings.staging}"]
+            return start_ranks(words, max(ranks), mpirun, extra, arguments.job_limit or CHECK_LIMIT_S)
         if started:
             _check_resumed(started, plan.settings)
+        refused = refuse_sweep(plan.settings, max(ranks), mpirun, extra)
+        if refused is not None:
+            raise ValueError(refused)
         first = provenance(plan.settings, ranks, launches=plan.launches, arguments=sys.argv[1:], environ=os.environ)
         first["launcher"] = {**asdict(mpirun), "arguments": extra}
         file = started.path if started else open_run(folder, first)
@@ -107,6 +112,8 @@ def sweep_command(arguments: argparse.Namespace) -> int:
         say(f"ringbench: {memory}")
     width = None if arguments.quiet or mpirun.flavour == "slurm" else live_width()  # srun passes on whole lines alone
     erase = "" if width is None else ERASE
+    told = ["--quiet"] if arguments.quiet else [] if width is None else [f"--live={width}"]
+    told += [] if plan.settings.device == "cpu" else ["--tried=1"]
     try:
         with holding:
             outcome = sweep(
@@ -121,7 +128,7 @@ def sweep_command(arguments: argparse.Namespace) -> int:
                 stderr=sys.stderr.fileno(),
                 time_limit_s=arguments.job_limit,
                 report=lambda text: say(f"{erase}ringbench: {text}"),
-                told=["--quiet"] if arguments.quiet else [] if width is None else [f"--live={width}"],
+                told=told,
             )
     except (KeyboardInterrupt, Terminated) as reason:
         say(f"{erase}ringbench: {ending(reason)}; what was measured is in {file} (go on with --resume --out {folder})")
@@ -192,6 +199,7 @@ def _check_resumed(started: Run, settings: Settings) -> None:
         "buffers",
         "straggler",
         "memory",
+        "staging",
     ):
         if before[name] != asked[name]:
             raise ValueError(f"{started.path}: was measured with {name} {before[name]}, not {asked[name]}")
@@ -213,15 +221,15 @@ def _check_before(settings: Settings, ranks: Sequence[int], available: int) -> s
     from ringbench.launch.environment import node_count
     from ringbench.launch.lab import lab_around
     from ringbench.launch.memory import check_memory
-    from ringbench.runtime.arrays import backend_for
     from ringbench.runtime.demands import check_schedules, check_settings, memory_needed
 
     check_settings(settings)
     _choices(settings)
     for nranks in ranks:
         check_schedules(settings, nranks)
-    if settings.device != "cpu":
-        backend_for(settings.device).empty(1, settings.dtype)
+    problem = problem_of_device(settings)
+    if problem is not None:
+        raise ValueError(problem)
     # The nodes of a lab share one memory.
     nodes, most = node_count(os.environ) if lab_around(os.environ) is None else 1, (0, "")
     for nranks in ranks:
@@ -247,7 +255,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         problem = str(error)
     comm = world(settings.thread_level) if settings else world()
     if arguments.check:
-        return _check_ranks(comm)
+        return _check_ranks(comm, settings or Settings())
     rank, nranks = comm.Get_rank(), comm.Get_size()
     problem, ranks = _prepare(comm, arguments, settings, problem)
     if problem is not None:
@@ -266,8 +274,8 @@ def run_command(arguments: argparse.Namespace) -> int:
         abort_job(comm, f"ringbench: rank {rank} of {nranks} failed\n{traceback.format_exc()}")
 
 
-def _check_ranks(comm: Any) -> int:
-    """Say which ranks on which hosts make up the job; the world's size was held against the launcher's before."""
+def _check_ranks(comm: Any, settings: Settings) -> int:
+    """Say which ranks on which hosts make up the job, on which devices; the world's size was held against it before."""
     from ringbench.runtime.ranks import gather_ranks, hosts_line
 
     try:
@@ -276,6 +284,11 @@ def _check_ranks(comm: Any) -> int:
         raise UsageError(str(error)) from None
     if comm.Get_rank() == 0:
         print(line, flush=True)
+    if settings.device != "cpu":
+        try:
+            check_transfers(comm, settings)
+        except ValueError as error:  # the same on all ranks
+            raise UsageError(str(error)) from None
     comm.Barrier()  # or a launcher might end rank 0, at the first exit, before it has spoken
     return 0
 
@@ -310,13 +323,14 @@ def _prepare(
     from ringbench.launch.sweep import open_run
     from ringbench.runtime.arrays import backend_for
     from ringbench.runtime.demands import check_schedules, check_settings
+    from ringbench.runtime.devices import bind_devices
     from ringbench.runtime.ranks import gather_ranks
     from ringbench.runtime.worker import check_memory
 
     if settings is not None:
         try:
             check_settings(settings)
-            backend_for(settings.device).empty(1, settings.dtype)
+            problem = problem or problem_of_device(settings)
             check_schedules(settings, comm.Get_size())
         except (ValueError, OSError) as error:
             problem = str(error)
@@ -332,6 +346,10 @@ def _prepare(
         ranks = gather_ranks(comm, package_version())
         lab = lab_around(os.environ)  # whose nodes share one memory
         check_memory(comm, settings, available_bytes(), ["the lab" if lab else rank["host"] for rank in ranks])
+        found = refuse_run(comm, settings, bool(arguments.tried))
+        if found is not None:
+            return found, []
+        arguments.devices = bind_devices(comm, backend_for(settings.device))
     except ValueError as error:
         return str(error), []
     if comm.Get_rank() == 0:
@@ -346,8 +364,10 @@ def _prepare(
     return comm.bcast(problem, root=0), ranks
 
 
-def job_record(ranks: Sequence[dict[str, Any]], machines: Sequence[Any], launch: int = 0) -> dict[str, Any]:
-    """Return what a run's file says of a job: who took part, where, with which library."""
+def job_record(
+    ranks: Sequence[dict[str, Any]], machines: Sequence[Any], launch: int = 0, devices: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return what a run's file says of a job: who took part, where, with which library, on which devices if on any."""
     from ringbench.runtime.thresholds import cache_sizes, eager_limits
     from ringbench.runtime.timing import clock_tick
     from ringbench.runtime.world import thread_level
@@ -365,6 +385,7 @@ def job_record(ranks: Sequence[dict[str, Any]], machines: Sequence[Any], launch:
         "machines": [asdict(machine) for machine in machines],
         "eager_nbytes": eager_limits(),
         "cache_nbytes": cache_sizes(),
+        **({"devices": list(devices)} if devices else {}),
     }
 
 
@@ -392,6 +413,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     from ringbench.records.need import needs
     from ringbench.report.progress import Progress
     from ringbench.runtime.choices import choose_by_rule
+    from ringbench.runtime.devices import device_warnings
     from ringbench.runtime.node import gather_machines, judge_machines
     from ringbench.runtime.ranks import other_hosts, placement_warnings, ring_edges_line
     from ringbench.runtime.sync import alignment
@@ -401,14 +423,15 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
     placed, lines = placement_warnings(ranks)
     machines = gather_machines(comm, ranks, os.environ)
     spoiled, machine_lines = judge_machines(machines, ranks)
-    warnings = placed + spoiled
+    crowded, device_lines = device_warnings(arguments.devices)
+    warnings = placed + crowded + spoiled
     file: Path | None = arguments.append
     known: set[tuple[Any, ...]] = set()
     seen: dict[tuple[int, bool], float] = {}
     aligned = alignment(comm, settings.sync)
     clocks = aligned.describe()
     if first:
-        for line in [*lines, *machine_lines, *filter(None, [ring_edges_line(ranks)])]:
+        for line in [*lines, *device_lines, *machine_lines, *filter(None, [ring_edges_line(ranks)])]:
             say(f"ringbench: {comm.Get_size()} rank{'s'[: comm.Get_size() > 1]}: {line}")
         if comm.Get_size() == 1 and file is None:
             say("ringbench: one rank alone; start it with mpirun -n 4 or srun -n 4 for more")
@@ -420,7 +443,7 @@ def _measure(comm: Any, arguments: argparse.Namespace, settings: Settings, ranks
             elsewhere = other_hosts(before.jobs, [rank["host"] for rank in ranks])
             if elsewhere is not None:
                 say(f"ringbench: {comm.Get_size()} rank{'s'[: comm.Get_size() > 1]}: {elsewhere}")
-            job = job_record(ranks, machines, launch=arguments.launch or 0)
+            job = job_record(ranks, machines, arguments.launch or 0, arguments.devices)
             write_record(file, {**job, "clocks": clocks})
     rows: list[Row] = []
     live = LiveLine((arguments.live or live_width()) if first and not arguments.quiet else None)

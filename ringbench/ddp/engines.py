@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ringbench.ddp.hooks import Stage
 from ringbench.runtime.agree import agree
+from ringbench.runtime.arrays import BACKENDS
 from ringbench.runtime.execute import Plan
 from ringbench.runtime.world import thread_level
 
@@ -142,6 +143,8 @@ class Threaded:
 
     def _work(self) -> None:
         failure: BaseException | None = None
+        for backend in BACKENDS:
+            backend.enter_thread()
         while (job := self._jobs.get()) is not _END:
             if job is None:
                 self._done.put(failure)

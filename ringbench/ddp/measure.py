@@ -207,6 +207,7 @@ class _Group:
             first_bucket_bytes=self.way.first_nbytes,
             hook=hook_named(self.way.compress),
             check_steps=False,
+            staged=self.settings.staging == "host",
             allocate=allocate,
         )
 
@@ -220,7 +221,8 @@ class _Group:
             runner.model.finish()
             if engine != "none" and self.way.compress == "none":
                 expected = (self.nranks + 1) / 2
-                wrong = sum(int((one.vector != expected).sum()) for one in runner.model.buckets)
+                found = [self.backend.to_host(one.vector) for one in runner.model.buckets]
+                wrong = sum(int(np.count_nonzero(vector != expected)) for vector in found)
                 self.wrong[engine] = sum(self.comm.allgather(wrong))
         for vector in self.memory:
             vector[...] = 1

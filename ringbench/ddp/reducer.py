@@ -43,7 +43,8 @@ class DataParallel:
     is ``average`` or ``sum``. ``hook`` replaces the reduction, see ``hooks.Hook``. ``allocate(count, dtype)`` gives the
     memory of buckets (None: memory that the ranks of a node share, for ``shared_memory`` and, where there is such
     memory and room in it, ``hierarchical`` and ``hierarchical_leaders``, if the engine calls plans and does not start
-    them; else private memory that starts on a page).
+    them; else private memory that starts on a page), ``staged`` has messages of a device's arrays go through the host,
+    as for ``ringbench.plan``.
 
     ``unused`` says what becomes of a parameter whose gradient was not ready at ``finish``: it counts as ``zero`` (or as
     what was accumulated under ``no_sync``), or is an ``error`` on all ranks, which costs a small message per step.
@@ -71,6 +72,7 @@ class DataParallel:
         check_steps: bool = True,
         allocate: Allocate | None = None,
         segment: int = DEFAULT_SEGMENT,
+        staged: bool = False,
     ) -> None:
         named = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters)
         arrays = {str(name): array for name, array in named}
@@ -85,9 +87,10 @@ class DataParallel:
             "unused": unused,
             "check_steps": check_steps,
             "segment": segment,
+            "staged": staged,
         }
         self.layout, buckets = agreed_layout(comm, arrays, settings)
-        self.engine, self.op, self.hook, self.segment = engine, op, hook, segment
+        self.engine, self.op, self.hook, self.segment, self.staged = engine, op, hook, segment, staged
         self.algorithm = algorithm_for(engine, algorithm)
         self.rank, self.nranks = comm.Get_rank(), comm.Get_size()
         self._engine = engine_on(comm, engine)
@@ -251,7 +254,9 @@ class DataParallel:
 
     def _planned(self, collective: str, algorithm: str, sendbuf: Array, recvbuf: Array, op: str) -> Plan:
         inner = None if self.engine in CALLING else "ring"  # what shares memory cannot be started
-        return plan(collective, algorithm, self.comm, sendbuf, recvbuf, op, self.segment, inner=inner)
+        return plan(
+            collective, algorithm, self.comm, sendbuf, recvbuf, op, self.segment, inner=inner, staged=self.staged
+        )
 
     def _agreement(self, name: str) -> Agreement:
         def make_plan(collective: str, sendbuf: Array, recvbuf: Array, op: str = "sum") -> Plan:

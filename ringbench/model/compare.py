@@ -12,7 +12,7 @@ import numpy as np
 
 from ringbench.model.resample import SEED, pooled_median, pooled_ratio, resampled, resampled_ratios
 from ringbench.records.guards import GUARDS
-from ringbench.records.row import MANNER, Row
+from ringbench.records.row import AWARE, DIRECT, MANNER, STAGED, Row
 from ringbench.records.run import Run
 from ringbench.records.settings import Settings
 
@@ -29,11 +29,12 @@ FASTER, SLOWER, SAME, CANNOT_TELL = "faster", "slower", "same", "cannot tell"
 FORCED = "forced"
 
 #: What two rows must share to be compared, in the order in which comparisons are listed. Two algorithms may need
-#: different memory, and are compared all the same; two runs of one algorithm are not.
-MEMORY = "memory"
+#: different memory, and NCCL has its own way from device to device: they are compared all the same, and the ways named;
+#: two runs of one algorithm are not, nor messages that are staged with messages that are not.
+PLACES = ("memory", "transfer")
 CELL = (
     *("collective", "op", "dtype", "device", "nranks", "in_place"),
-    *(name for name in MANNER if name != MEMORY),
+    *(name for name in MANNER if name not in PLACES),
     "nbytes",
 )
 
@@ -73,6 +74,8 @@ class Comparison:
     warnings: tuple[str, ...]
     memory: str = "private"
     baseline_memory: str = "private"
+    transfer: str = DIRECT
+    baseline_transfer: str = DIRECT
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as one flat dictionary."""
@@ -103,6 +106,9 @@ def compare_rows(
     ours = _cells((row for row in rows if row.algorithm == algorithm), CELL)
     theirs = _cells((row for row in rows if row.algorithm == baseline), CELL)
     shared = _shared(ours, theirs, f"{algorithm} and {baseline}")
+    for cell in shared:
+        if {STAGED, AWARE} <= {row.transfer for row in (*ours[cell], *theirs[cell])}:
+            raise ValueError(f"rows whose messages are {STAGED} and rows whose messages are {AWARE} are not compared")
     found = [
         _compare(ours[cell], theirs[cell], algorithm, baseline, paired=True, rounds=interleaved) for cell in shared
     ]
@@ -122,7 +128,7 @@ def compare_runs(run1: Run, run2: Run, *, force: bool = False, threshold: float 
         listed = "; ".join(f"{field}: {one} against {two}" for field, (one, two) in unlike.items())
         raise ValueError(f"the runs are unlike: {listed}")
     across = [name for name in unlike if all(len(_values(run, name)) == 1 for run in (run1, run2))]
-    fields = ("algorithm", *(name for name in (*CELL, MEMORY) if name not in across))
+    fields = ("algorithm", *(name for name in (*CELL, *PLACES) if name not in across))
     ours, theirs = (_cells((row for row in run.rows if row.nranks > 1), fields) for run in (run2, run1))
     labels = (FORCED,) if unlike else ()
     found = [
@@ -172,7 +178,7 @@ def differing_places(run1: Run, run2: Run) -> dict[str, tuple[set[Any], set[Any]
 
 
 def _values(run: Run, name: str) -> set[Any]:
-    return {getattr(row, name) for row in run.rows} if name in (*CELL, MEMORY) else set()
+    return {getattr(row, name) for row in run.rows} if name in (*CELL, *PLACES) else set()
 
 
 def _of_jobs(run: Run, name: str) -> set[Any]:
@@ -247,6 +253,8 @@ def _compare(
         launches=min(len(ours), len(theirs)),
         memory=first.memory,
         baseline_memory=theirs[0].memory,
+        transfer=first.transfer,
+        baseline_transfer=theirs[0].transfer,
         warnings=(*labels, *_in_order({warning for row in (*ours, *theirs) for warning in row.warnings})),
     )
 

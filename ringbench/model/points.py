@@ -10,7 +10,7 @@ from typing import Any
 import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.model.resample import pooled_median
 from ringbench.records.guards import CROWDED, GUARDS
-from ringbench.records.row import KEY, MANNER, Row
+from ringbench.records.row import KEY, MANNER, NCCL, Row
 from ringbench.records.straggler import NOBODY
 from ringbench.schedule.cost import critical_path
 from ringbench.schedule.registry import Algorithm, algorithm_named, algorithms
@@ -116,6 +116,8 @@ def _unfit(row: Row, include_oversubscribed: bool) -> str | None:
     time = row.summary[0]
     if row.wrong:
         return "wrong result"
+    if row.transfer == NCCL:
+        return "NCCL's, whose steps are its own"
     if row.straggler != NOBODY:
         return "ranks were late on purpose"
     if row.nranks == 1:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ringbench.records.settings import MAX_COUNT, THREAD_LEVELS, parse_names, read_toml
+from ringbench.records.settings import MAX_COUNT, STAGINGS, THREAD_LEVELS, parse_names, read_toml
 from ringbench.records.straggler import parse_straggler
 from ringbench.records.units import parse_bandwidth, parse_latency, parse_ranks, parse_size, parse_sizes
 
@@ -24,7 +24,8 @@ class DdpSettings:
     ``workload`` is a built-in or a file; a micro-batch has ``batch`` samples, and its backward pass takes
     ``backward_s`` (None: what the workload says). Every combination of ``engines``, ``algorithms``, ``bucket_sizes`` in
     bytes, ``accumulate`` micro-batches and ``compress`` is one row, of ``steps`` steps after ``warmup``. ``compute`` is
-    ``sleep`` or ``work``; ``polls`` is how often a layer lets reductions go on. ``straggler`` says who is late.
+    ``sleep`` or ``work``; ``polls`` is how often a layer lets reductions go on. ``straggler`` says who is late,
+    ``staging`` whether messages of a device's gradients go through the host.
 
     The links are for predictions: as texts with their units, ``inner`` and ``outer`` as ``1us,300GB/s``; ``fit`` is a
     run whose links are fitted instead.
@@ -35,6 +36,7 @@ class DdpSettings:
     batch: int | None = None
     dtype: str = "float32"
     device: str = "cpu"
+    staging: str = "none"
     engines: tuple[str, ...] = ("blocking", "thread")
     bucket_sizes: tuple[int, ...] = (25 * 2**20,)
     first_bucket: int = 2**20
@@ -60,7 +62,7 @@ class DdpSettings:
 
     def __post_init__(self) -> None:
         """Raise ValueError naming a value that makes no sense whatever the machine."""
-        for name, known in (("compute", COMPUTES), ("thread_level", THREAD_LEVELS)):
+        for name, known in (("compute", COMPUTES), ("thread_level", THREAD_LEVELS), ("staging", STAGINGS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"unknown {name.replace('_', ' ')} {getattr(self, name)!r}; known: {', '.join(known)}")
         for name in ("engines", "bucket_sizes", "accumulate", "algorithms", "compress"):

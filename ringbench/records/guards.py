@@ -44,6 +44,13 @@ _ALL = (
         advice="bind them: --bind-to core with mpirun, --cpu-bind=cores with srun",
     ),
     Guard(
+        name="shared device",
+        letter="Z",
+        about="ranks",
+        meaning="several ranks share one GPU: its memory and its copy engines are divided among them",
+        advice="start one rank for each GPU (--gpus-per-node, --ntasks-per-node), and check CUDA_VISIBLE_DEVICES",
+    ),
+    Guard(
         name="cpu quota",
         letter="Q",
         about="machine",

@@ -15,14 +15,20 @@ from ringbench.schedule.semantics import collective_named
 KEY = ("collective", "algorithm", "op", "dtype", "device", "nranks", "nbytes", "in_place", "launch")
 
 #: What one cell's samples share besides: rows that differ here are of one cell, but never pooled.
-MANNER = ("buffers", "estimand", "straggler", "memory")
+MANNER = ("buffers", "estimand", "straggler", "memory", "transfer")
+
+#: How messages of arrays travel: of the host's as they are; of a device's by a library that takes them, through the
+#: host, or by NCCL.
+DIRECT, AWARE, STAGED, NCCL = "direct", "cuda-aware", "staged", "nccl"
 
 #: What a sample is where nothing else was asked for.
 ESTIMAND = "max over ranks of the local duration after a barrier"
 
 #: What a file must hold for the fields that everything else computes with.
 _KINDS: dict[str, type] = {
-    **dict.fromkeys(("collective", "algorithm", "op", "dtype", "device", *("estimand", "straggler", "memory")), str),
+    **dict.fromkeys(
+        ("collective", "algorithm", "op", "dtype", "device", *("estimand", "straggler", "memory", "transfer")), str
+    ),
     **dict.fromkeys(("nranks", "nbytes", "count", "launch", "late", "buffers"), int),
     **dict.fromkeys(("samples_s", "rank_means_s", "warmup_s", "warnings", "late_s", "waits_s"), tuple),
     "in_place": bool,
@@ -38,6 +44,7 @@ class Row:
     ``estimand`` says what a sample is, ``late`` how many iterations do not count because a rank was late, and
     ``clock_error_s`` how far off the comparison of two ranks' clocks may be. ``buffers`` sets of buffers took turns,
     in ``private`` memory or in memory that the ranks of a node have in common, ``shared``.
+    ``transfer`` says how messages of a device's arrays travel: ``cuda-aware``, ``staged`` or ``nccl``.
     ``job`` counts the MPI jobs of the row's file: only rows of one job may have been measured in turns.
     ``warmup_s`` are the samples before, kept but counted nowhere. ``rank_means_s`` are the means of each rank's own
     durations over the same iterations, in rank order: what OSU and IMB report are their average, least and greatest.
@@ -84,6 +91,7 @@ class Row:
     late_s: tuple[float, ...] = ()
     waits_s: tuple[float, ...] = ()
     memory: str = "private"
+    transfer: str = DIRECT
     job: int = field(default=0, compare=False)
 
     @property
@@ -164,6 +172,7 @@ class Row:
             "buffers": self.buffers,
             "estimand": self.estimand,
             "memory": self.memory,
+            "transfer": self.transfer,
             "of_limit": self.limit_s / time if self.limit_s and time and not self.wrong else None,
             "remark": self.remark,
             "straggler": self.straggler,

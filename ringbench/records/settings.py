@@ -22,9 +22,10 @@ MAX_COUNT = 1_000_000
 MAX_LAUNCHES = 1000
 PLACEMENTS = ("in", "out", "both")
 ORDERS = ("interleaved", "blocked")
-SYNCS = ("barrier", "dissemination", "roundtime")
+SYNCS = ("barrier", "dissemination", "roundtime", "loop")
 MAX_BUFFERS = 1024
 MEMORIES = ("private", "shared")
+STAGINGS = ("none", "host")
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -42,7 +43,8 @@ class Settings:
     take turns in random order, or each runs its iterations in a row; ``sync`` how ranks are aligned before each;
     ``buffers`` how many sets of buffers take turns, so that data are cold. ``straggler`` says which rank comes late, as
     in ``rank=1,delay=5ms`` (None: none does). ``memory`` says where buffers are; those of algorithms that need shared
-    memory are in it in any case.
+    memory are in it in any case. ``staging`` says whether messages of a device's arrays go through buffers of the
+    ``host``, or are given to the MPI library as they are.
     """
 
     collective: str = "allreduce"
@@ -66,6 +68,7 @@ class Settings:
     buffers: int = 1
     straggler: str | None = None
     memory: str = "private"
+    staging: str = "none"
     precision: float = 0.05
     min_samples: int = 12
     max_samples: int = 1000
@@ -85,6 +88,8 @@ class Settings:
             raise ValueError(f"unknown sync {self.sync!r}; known: {', '.join(SYNCS)}")
         if self.memory not in MEMORIES:
             raise ValueError(f"unknown memory {self.memory!r}; known: {', '.join(MEMORIES)}")
+        if self.staging not in STAGINGS:
+            raise ValueError(f"unknown staging {self.staging!r}; known: {', '.join(STAGINGS)}")
         if not 1 <= self.buffers <= MAX_BUFFERS:
             raise ValueError(f"buffers {self.buffers}: must be 1 to {MAX_BUFFERS}")
         if not self.algorithms or not self.sizes:
@@ -144,6 +149,7 @@ class Settings:
             f"--sync={self.sync}",
             f"--buffers={self.buffers}",
             f"--memory={self.memory}",
+            f"--staging={self.staging}",
         ]
         for name in ("segment", "chunks", "groups", "inner", "choose_from", "straggler"):
             if getattr(self, name) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ringbench.records.row import ESTIMAND, MANNER, Row
+from ringbench.records.row import DIRECT, ESTIMAND, MANNER, Row
 from ringbench.records.straggler import NOBODY
 from ringbench.records.units import format_size
 from ringbench.report.kind import Columns, Flat, Kind
@@ -17,6 +17,7 @@ def _heading(members: Sequence[Flat]) -> str:
     cold = f", {row['buffers']} sets of buffers in turns" if row["buffers"] > 1 else ""
     sample = "" if row["estimand"] == ESTIMAND else f"; a sample is the {row['estimand']}"
     late = "" if row["straggler"] == NOBODY else f"; late on purpose: {row['straggler']}"
+    cold += "" if row["transfer"] == DIRECT else f", messages {row['transfer']}"
     return f"{place(row)}{cold}{sample}{late}; {launches(members)}, times in us, GB/s = 10^9 B/s"
 
 

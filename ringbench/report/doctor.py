@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from ringbench.launch.mpirun import Mpirun, mpi_type
 from ringbench.launch.process import LaunchError
 from ringbench.records.guards import GUARDS
 from ringbench.records.libraries import is_openmpi, library_name
 from ringbench.runtime.machine import OK, UNKNOWN, WARN, Finding
+
+if TYPE_CHECKING:
+    from ringbench.runtime.awareness import Said, Trial
 
 WIDTH = 100
 
@@ -87,6 +91,32 @@ def machine_checks(findings: Sequence[Finding]) -> list[Check]:
         )
         for found in findings
     ]
+
+
+def device_checks(
+    devices: Sequence[Mapping[str, Any]] | ValueError, said: Said | None, trial: Trial | None
+) -> list[Check]:
+    """Say which GPUs this process sees, what the MPI library says of their arrays, and what a trial showed."""
+    if isinstance(devices, ValueError):
+        advice = (
+            "pip install 'ringbench[cuda12]' or [cuda13] for the driver that nvidia-smi names, on a node with a GPU"
+        )
+        return [Check(check="cuda devices", state=WARN, finding=str(devices), advice=advice)]
+    shown = "; ".join(f"{one['device']}: {one['name']} at {one['pci']}" for one in devices)
+    from ringbench.runtime.awareness import how_to_enable
+
+    checks = [Check(check="cuda devices", state=OK, finding=shown)]
+    if said is not None:
+        state = OK if said.supported else UNKNOWN
+        told = (trial and trial.answers) or ", ".join(said.answers) or "says nothing of CUDA"
+        checks.append(Check(check="cuda library", state=state, finding=f"{said.library}: {told}"))
+    if trial is not None and said is not None:
+        for what in ("Sendrecv", "Allreduce"):
+            works = trial.works(what)
+            finding = f"{what} of arrays on devices {'works' if works else f'does not work: the trial {trial.end}'}"
+            out = None if works else f"{how_to_enable(said.library)}; or --staging host"
+            checks.append(Check(check="cuda transfer", state=OK if works else WARN, finding=finding, advice=out))
+    return checks
 
 
 def render_checks(checks: Sequence[Check], format: str) -> str:

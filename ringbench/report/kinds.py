@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 
+from ringbench.records.row import DIRECT
 from ringbench.records.units import format_size, rough_size
 from ringbench.report.bandwidth import TABLE
 from ringbench.report.kind import Columns, Flat, Kind
@@ -44,6 +45,11 @@ def _compare_heading(members: Sequence[Flat]) -> str:
     ratio = f"ratio = time of {row['algorithm']} / time of {row['baseline']}"
     own, other = row.get("memory", "private"), row.get("baseline_memory", "private")
     where = f"; {row['algorithm']} in {own} memory, {row['baseline']} in {other}" if "shared" in (own, other) else ""
+    own, other = row.get("transfer", DIRECT), row.get("baseline_transfer", DIRECT)
+    if own == other != DIRECT:
+        where += f"; messages {own}"
+    elif own != other:
+        where += f"; messages of {row['algorithm']} {own}, of {row['baseline']} {other}"
     return f"{place(row)}; {launches(members)}, {ratio}{where}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from time import perf_counter
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -76,8 +77,44 @@ class Backend(Protocol):
     def divide(self, array: Array, divisor: int) -> object:
         """Divide an array in place."""
 
+    def fused(self, op: str, dtype: str, terms: int, divisor: int | None) -> Callable[..., object] | None:
+        """Return ``kernel(first, second, ..., out)``, which reduces so many arrays in their order, and divides.
+
+        The bits are those of one operation after the other. None where nothing is saved by it.
+        """
+
     def synchronize(self) -> object:
         """Wait until all kernels started on the current stream are done."""
+
+    def seconds(self, call: Callable[[], object], repeats: int) -> float:
+        """Return how long a call takes on the device, the mean of so many in a row."""
+
+    def pinned(self, count: int, dtype: str) -> np.ndarray[Any, Any]:
+        """Allocate an array of the host to and from which this backend's arrays are copied."""
+
+    def copy_out(self, dest: np.ndarray[Any, Any], source: Array) -> object:
+        """Copy an array into one that is ``pinned``, as a kernel of the current stream."""
+
+    def copy_in(self, dest: Array, source: np.ndarray[Any, Any]) -> object:
+        """Copy an array that is ``pinned`` into one of this backend, as a kernel of the current stream."""
+
+    def devices(self) -> int:
+        """Count the devices that this process sees, without touching any; 0 where arrays are in host memory."""
+
+    def use(self, index: int) -> dict[str, Any]:
+        """Have all arrays from now on be on this device; return what it is: name, PCI address, bytes, driver."""
+
+    def enter_thread(self) -> None:
+        """Have the calling thread use the device that ``use`` chose: each thread has a current device of its own."""
+
+    def nccl(self) -> Any:
+        """Return the module ``cupy.cuda.nccl``, or what stands for it; raise ValueError where there is none."""
+
+    def stream(self) -> int:
+        """Return the address of the current stream."""
+
+    def check_dtype(self, dtype: str) -> None:
+        """Raise ValueError where there are no arrays of the dtype, without touching a device."""
 
     def to_host(self, array: Array) -> np.ndarray[Any, Any]:
         """Return the array, or a copy of it, in host memory."""
@@ -139,8 +176,52 @@ class NumpyBackend:
             return parts
         return np.divide(parts, parts.dtype.type(divisor), parts)
 
+    def fused(self, op: str, dtype: str, terms: int, divisor: int | None) -> None:
+        """Return None: a call costs little here, and one pass over memory is what NumPy cannot do."""
+
     def synchronize(self) -> None:
         """Do nothing: NumPy is done when it returns."""
+
+    def seconds(self, call: Callable[[], object], repeats: int) -> float:
+        """Return the mean by the host's clock."""
+        start = perf_counter()
+        for _ in range(repeats):
+            call()
+        return (perf_counter() - start) / repeats
+
+    def pinned(self, count: int, dtype: str) -> np.ndarray[Any, Any]:
+        """Allocate as always: all memory here is the host's."""
+        array: np.ndarray[Any, Any] = self.empty(count, dtype)
+        return array
+
+    copy_out: Callable[..., object] = staticmethod(np.copyto)
+    copy_in: Callable[..., object] = staticmethod(np.copyto)
+
+    def devices(self) -> int:
+        """Return 0."""
+        return 0
+
+    def use(self, index: int) -> dict[str, Any]:
+        """Raise ValueError: the host is no device."""
+        raise ValueError(f"device {index}: arrays of the cpu are on none")
+
+    def enter_thread(self) -> None:
+        """Do nothing: memory of the host is every thread's."""
+
+    def nccl(self) -> Any:
+        """Raise ValueError: NCCL knows no arrays of the host."""
+        raise ValueError("NCCL takes arrays of a GPU alone")
+
+    def stream(self) -> int:
+        """Return 0."""
+        return 0
+
+    def check_dtype(self, dtype: str) -> None:
+        """Raise ValueError for what NumPy does not know, of bfloat16 without ml_dtypes."""
+        try:
+            numpy_dtype(dtype)
+        except (TypeError, ImportError) as error:
+            raise ValueError(f"dtype {dtype!r}: {error}") from None
 
     def to_host(self, array: Array) -> np.ndarray[Any, Any]:
         """Return the array itself."""
@@ -151,14 +232,47 @@ class NumpyBackend:
         return array
 
 
+#: What is added in float32.
+HALVES = ("float16", "bfloat16")
+
+#: The operators of the reductions that are worth a kernel of their own.
+_OPERATORS = {"sum": "+", "average": "+", "prod": "*"}
+
+
+def fused_code(op: str, dtype: str, terms: int, divisor: int | None) -> tuple[str, str, str, str] | None:
+    """Return what CuPy's ElementwiseKernel takes for a reduction of several arrays: inputs, output, code and name.
+
+    None where the kernels that there are do it in as many launches, or the operation has no operator. Elements of two
+    bytes are added and divided in float32, and each result is rounded, as it is between two kernels: ranks whose
+    additions fall into kernels in other ways, or that are sent the sum, must have the same bits.
+    """
+    if op not in _OPERATORS or (divisor is not None and dtype.startswith("complex")):
+        return None
+    if terms + (divisor is not None) < 3 and dtype not in HALVES:
+        return None
+    wide = "float" if dtype in HALVES else "T"
+    names = [f"a{number}" for number in range(terms)]
+    lines = [f"{wide} s = ({wide})a0;", *(f"s = ({wide})(T)(s {_OPERATORS[op]} ({wide}){name});" for name in names[1:])]
+    if divisor is not None:
+        lines.append(f"s = s / ({wide}){divisor};")
+    divided = "" if divisor is None else f"_by_{divisor}"
+    inputs = ", ".join(f"T {name}" for name in names)
+    return inputs, "T out", " ".join([*lines, "out = (T)s;"]), f"ringbench_{op}_{terms}{divided}_{dtype}"
+
+
 class CupyBackend:
-    """Memory of the current CUDA device; CuPy is imported when the first array of it is met."""
+    """Memory of the current CUDA device; CuPy is imported when the first array of it is met.
+
+    Kernels go to CuPy's current stream, and nothing else of the device is ever waited for.
+    """
 
     device = "cuda"
     asynchronous = True
 
     def __init__(self) -> None:
         self._module: Any = None
+        self._index: int | None = None
+        self._kernels: dict[tuple[str, str, int, int | None], Any] = {}
 
     @property
     def cupy(self) -> Any:
@@ -166,8 +280,11 @@ class CupyBackend:
         if self._module is None:
             try:
                 module = import_module("cupy")
-            except ImportError:
-                raise ValueError("device 'cuda': CuPy is not installed (extra cuda12 or cuda13)") from None
+            except ImportError as error:
+                first = str(error).strip().partition("\n")[0]
+                if getattr(error, "name", None) == "cupy":
+                    first = "CuPy is not installed (extra cuda12 or cuda13)"
+                raise ValueError(f"device 'cuda': {first}") from None
             try:
                 devices = module.cuda.runtime.getDeviceCount()
             except Exception as error:
@@ -182,10 +299,9 @@ class CupyBackend:
         return type(array).__module__.partition(".")[0] == "cupy"
 
     def empty(self, count: int, dtype: str) -> Array:
-        """Allocate from the default pool, whose blocks start on a page; raise ValueError for bfloat16."""
-        if dtype == "bfloat16":
-            raise ValueError("dtype 'bfloat16': CuPy has none")
-        return self.cupy.empty(count, dtype=dtype)
+        """Allocate from the default pool, whose blocks start at multiples of 512 bytes."""
+        self.check_dtype(dtype)
+        return self.cupy.empty(count, dtype=numpy_dtype(dtype))
 
     def extent(self, array: Array) -> tuple[int, int]:
         """Return the device address and the bytes."""
@@ -210,12 +326,99 @@ class CupyBackend:
 
     def divide(self, array: Array, divisor: int) -> object:
         """Start the division on the current stream."""
+        own = self.fused("average", array.dtype.name, 1, divisor) if array.dtype.itemsize == 2 else None
+        if own is not None:  # the dtype may not hold the divisor
+            return own(array, array)
         parts = array.view(array.real.dtype) if array.dtype.kind == "c" else array
         return self.cupy.divide(parts, parts.dtype.type(divisor), parts)
+
+    def fused(self, op: str, dtype: str, terms: int, divisor: int | None) -> Callable[..., object] | None:
+        """Return a kernel that is compiled at its first call, which no measurement counts."""
+        key = op, dtype, terms, divisor
+        if key not in self._kernels:
+            code = fused_code(*key)
+            self._kernels[key] = None if code is None else self.cupy.ElementwiseKernel(*code)
+        found: Callable[..., object] | None = self._kernels[key]
+        return found
 
     def synchronize(self) -> object:
         """Wait for the current stream."""
         return self.cupy.cuda.get_current_stream().synchronize()
+
+    def seconds(self, call: Callable[[], object], repeats: int) -> float:
+        """Return the mean between two events on the current stream: the host's part of a launch is hidden."""
+        cuda = self.cupy.cuda
+        start, end = cuda.Event(), cuda.Event()
+        start.record()
+        for _ in range(repeats):
+            call()
+        end.record()
+        end.synchronize()
+        return float(cuda.get_elapsed_time(start, end)) * 1e-3 / repeats
+
+    def pinned(self, count: int, dtype: str) -> np.ndarray[Any, Any]:
+        """Allocate page-locked memory, which alone is copied while the host goes on."""
+        kind = numpy_dtype(dtype)
+        memory = self.cupy.cuda.alloc_pinned_memory(max(1, count * kind.itemsize))
+        return np.frombuffer(memory, kind, count)
+
+    def copy_out(self, dest: np.ndarray[Any, Any], source: Array) -> object:
+        """Start the copy on the current stream."""
+        return self._copy(dest.ctypes.data, int(source.data.ptr), dest.nbytes, "memcpyDeviceToHost")
+
+    def copy_in(self, dest: Array, source: np.ndarray[Any, Any]) -> object:
+        """Start the copy on the current stream."""
+        return self._copy(int(dest.data.ptr), source.ctypes.data, source.nbytes, "memcpyHostToDevice")
+
+    def _copy(self, dest: int, source: int, nbytes: int, kind: str) -> object:
+        cuda = self.cupy.cuda
+        return cuda.runtime.memcpyAsync(
+            dest, source, nbytes, getattr(cuda.runtime, kind), cuda.get_current_stream().ptr
+        )
+
+    def devices(self) -> int:
+        """Ask the driver, which makes no context: nothing is taken of a device's memory."""
+        return int(self.cupy.cuda.runtime.getDeviceCount())
+
+    def use(self, index: int) -> dict[str, Any]:
+        """Make the device current for this thread, and say what it is."""
+        cuda = self.cupy.cuda
+        cuda.Device(index).use()
+        self._index = index
+        properties = cuda.runtime.getDeviceProperties(index)
+        name, uuid = properties["name"], properties.get("uuid", b"")
+        return {
+            "device": index,
+            "pci": cuda.runtime.deviceGetPCIBusId(index),
+            "name": name.decode(errors="replace") if isinstance(name, bytes) else str(name),
+            "uuid": uuid.hex() if isinstance(uuid, bytes) else str(uuid),
+            "nbytes": int(properties["totalGlobalMem"]),
+            "driver": int(cuda.runtime.driverGetVersion()),
+            "runtime": int(cuda.runtime.runtimeGetVersion()),
+            "cupy": str(self.cupy.__version__),
+        }
+
+    def enter_thread(self) -> None:
+        """Make the device current for this thread too, where one was chosen."""
+        if self._index is not None:
+            self.cupy.cuda.Device(self._index).use()
+
+    def nccl(self) -> Any:
+        """Return CuPy's module; raise ValueError where CuPy does not find the library."""
+        module = self.cupy.cuda.nccl
+        if not module.available:
+            raise ValueError("CuPy does not find NCCL (pip install nvidia-nccl-cu12 or nvidia-nccl-cu13)")
+        return module
+
+    def stream(self) -> int:
+        """Return CuPy's current stream."""
+        return int(self.cupy.cuda.get_current_stream().ptr)
+
+    def check_dtype(self, dtype: str) -> None:
+        """Raise ValueError for bfloat16 before CuPy 14."""
+        version = str(self.cupy.__version__)
+        if dtype == "bfloat16" and int(version.partition(".")[0]) < 14:
+            raise ValueError(f"dtype 'bfloat16': CuPy {version} has none, 14 does")
 
     def to_host(self, array: Array) -> np.ndarray[Any, Any]:
         """Copy to the host; waits for the current stream."""

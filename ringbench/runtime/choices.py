@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from ringbench.runtime.moves import DEFAULT_SEGMENT
+
 #: Bytes of the vector for each chunk of a pipeline, and the most chunks. More and smaller ones fill a pipeline sooner
 #: but pay more latencies; on links from shared memory to Ethernet the best number for 16 MiB is some dozens.
 CHUNK_NBYTES = 512 * 2**10
@@ -12,6 +14,14 @@ MOST_CHUNKS = 64
 
 #: What ``auto`` stands for: called with collective, ranks and bytes of the whole vector.
 Choose: TypeAlias = Callable[[str, int, int], str]
+
+
+def default_segment(device: str) -> int:
+    """Return the longest message before it is cut: a cache's worth on the host, where the sum follows from cache.
+
+    On a device every piece is a launch and a wait of its own, and its memory is as fast as what lies in its cache.
+    """
+    return DEFAULT_SEGMENT if device == "cpu" else 0
 
 
 def default_chunks(nbytes: int) -> int:

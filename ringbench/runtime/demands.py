@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
+from ringbench.records.row import AWARE, DIRECT, NCCL, STAGED
 from ringbench.records.settings import Settings
 from ringbench.records.straggler import parse_straggler
-from ringbench.runtime.choices import choose_by_rule, default_chunks
+from ringbench.runtime.choices import choose_by_rule, default_chunks, default_segment
 from ringbench.runtime.compile import scratch_sizes
-from ringbench.runtime.moves import DEFAULT_SEGMENT, check_segment, segment_elements
+from ringbench.runtime.moves import check_segment, segment_elements
 from ringbench.schedule.parameters import DEFAULTS, parse_groups
 from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named, algorithms
 from ringbench.schedule.semantics import collective_named
@@ -64,6 +65,13 @@ def check_settings(settings: Settings) -> None:
     _check_taken(settings)
     if settings.device != "cpu" and any(memory_of(settings, name) == "shared" for name in settings.algorithms):
         raise ValueError(f"device {settings.device!r}: only the memory of the cpu is shared by the ranks of a node")
+    if settings.device == "cpu" and settings.staging != "none":
+        raise ValueError(f"staging {settings.staging!r}: arrays of the cpu are on the host already")
+    if "nccl" in settings.algorithms:
+        check_nccl(settings.collective, settings.op, settings.dtype, settings.device)
+    loop = {"limit": settings.limit, "straggler": settings.straggler, "buffers": settings.buffers > 1}
+    if settings.sync == "loop" and any(loop.values()):
+        raise ValueError(f"sync 'loop': not with {next(name for name in loop if loop[name])}")
     if settings.limit and settings.buffers > 1:
         raise ValueError(f"buffers {settings.buffers}: not with limit, whose bare messages are on one hot pair")
     if settings.straggler is not None and (settings.buffers > 1 or settings.limit):
@@ -74,6 +82,28 @@ def check_settings(settings: Settings) -> None:
             raise ValueError(f"size {nbytes}: not a whole number of {settings.dtype} ({itemsize} bytes each)")
     if settings.segment is not None:
         check_segment(max(settings.sizes) // itemsize, itemsize, settings.segment)
+
+
+#: What NCCL does here: its own collectives, and the types that are its own too. An average is its sum, divided.
+NCCL_COLLECTIVES = ("allreduce", "reduce_scatter", "allgather", "bcast", "reduce")
+NCCL_TYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+NCCL_OPS = ("sum", "average", "prod", "min", "max")
+
+
+def check_nccl(collective: str, op: str, dtype: str, device: str) -> None:
+    """Raise ValueError, naming the value, for what NCCL cannot do."""
+    if device == "cpu":
+        raise ValueError(f"nccl: arrays on device {device!r}; it is for those on a GPU (--device cuda)")
+    for value, known in ((collective, NCCL_COLLECTIVES), (dtype, NCCL_TYPES), (op, NCCL_OPS)):
+        if value not in known:
+            raise ValueError(f"nccl: no {value}; it has {', '.join(known)}")
+
+
+def transfer_of(settings: Settings, name: str) -> str:
+    """Return how messages of an algorithm travel."""
+    if settings.device == "cpu":
+        return DIRECT
+    return NCCL if name == "nccl" else STAGED if settings.staging == "host" else AWARE
 
 
 def _check_taken(settings: Settings) -> None:
@@ -128,7 +158,7 @@ def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
     itemsize = ITEMSIZE[settings.dtype]
     count = nbytes // itemsize
     semantics = collective_named(settings.collective)
-    segment = DEFAULT_SEGMENT if settings.segment is None else settings.segment
+    segment = default_segment(settings.device) if settings.segment is None else settings.segment
     longest = segment_elements(segment, itemsize)
     if semantics.transposes:
         count -= count % nranks
@@ -143,7 +173,7 @@ def memory_needed(settings: Settings, nranks: int) -> tuple[int, int]:
             need = count if in_place else sum(size(rank, nranks, count, settings.root) for size in held)
             need *= memories
             for name in names:
-                if name != "mpi":
+                if name not in RESERVED:
                     algorithm = configured(settings, name, nranks, nbytes)
                     if settings.groups is None:  # at worst every rank is on a node of its own
                         algorithm = algorithm.given(groups=tuple((other,) for other in range(nranks)))

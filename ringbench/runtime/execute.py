@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ringbench.runtime.moves import Combine, Copy, Divide, Exchange, Gather, Pie
 from ringbench.runtime.progress import Call as Call
 from ringbench.runtime.progress import Progress
 from ringbench.runtime.shared import Reach
+from ringbench.runtime.stream import Chain, Running, launches, overlap
 
 #: The tag of messages: out of the way of a caller who uses the same communicator, below MPI's smallest limit. Plans
 #: take it and those that follow in turns, each its own: several may be in flight at once, and ranks advance them at
@@ -94,6 +96,17 @@ class Plan:
         """Run the collective on the data now in the buffers."""
         self._run()
 
+    def repeated(self, times: int) -> Callable[[], None]:
+        """Return what calls the plan so often, one call behind the other.
+
+        NCCL's calls wait for each other on the device, so the host waits for the last of them alone, as nccl-tests do.
+        """
+        calls = self.calls * times
+        if self.algorithm == "nccl":
+            *own, wait = self.calls
+            calls = (*own * times, wait)
+        return unrolled(calls)
+
     def start(self) -> None:
         """Begin the collective on the data now in the buffers, and return.
 
@@ -160,10 +173,12 @@ def unrolled(calls: tuple[Call, ...]) -> Callable[[], None]:
 
 
 def buffer_spec(array: Array, datatype: MPI.Datatype) -> list[Any]:
-    """Return what mpi4py takes for an array: ready-made, since looking into a NumPy array costs 0.1 us at each call."""
-    if isinstance(array, np.ndarray):
-        return [MPI.buffer.frombuffer(array, readonly=not array.flags.writeable), array.size, datatype]
-    return [array, array.size, datatype]
+    """Return what mpi4py takes for an array: ready-made, since looking into an array costs 0.1 us at each call.
+
+    An array of a device is looked into by ``__cuda_array_interface__``, once: the address is all that MPI needs.
+    """
+    readonly = isinstance(array, np.ndarray) and not array.flags.writeable
+    return [MPI.buffer.frombuffer(array, readonly=readonly), array.size, datatype]
 
 
 #: Up to so many bytes a copy by the buffer protocol is faster than NumPy's: 0.1 us instead of 0.4 at 8 bytes. It keeps
@@ -184,12 +199,13 @@ def bind(
     op: str = "sum",
     tag: int = TAG,
     beyond: Reach | None = None,
+    staged: bool = False,
 ) -> list[Call]:
     """Allocate the program's scratch and bind every move to arrays, buffer specs, peers and a tag.
 
-    On a device whose kernels run asynchronously a synchronisation stands before every exchange that follows a kernel
-    (it may send what the kernel wrote, or overwrite what it still reads), at the start (the caller's kernels may
-    still fill the input) and at the end (the clock, and the caller, come next). ``beyond`` is what other ranks share.
+    Where the backend's kernels run asynchronously the host waits as ``stream`` says, and kernels that follow each other
+    on one piece are started as one. ``beyond`` is what other ranks share. ``staged`` has messages go between buffers of
+    the host, with a copy on either side; what has come that way, and was not changed, goes on without one.
     """
     dtype = arrays["result"].dtype
     datatype = MPI_TYPES[dtype.name]
@@ -197,50 +213,81 @@ def bind(
     for name, count in program.scratch.items():
         if name not in memory:
             memory[name] = backend.empty(count, dtype.name)
+    views: dict[Piece, Array] = {}
 
     def view(piece: Piece) -> Array:
-        if piece.rank is None:
-            return memory[piece.buffer][piece.start : piece.stop]
-        assert beyond is not None
-        return beyond.theirs[piece.buffer, piece.rank][piece.start : piece.stop]
+        """Return the same object for the same piece: CuPy copies an operand that overlaps a result but is not it."""
+        if piece not in views:
+            if piece.rank is not None:
+                assert beyond is not None
+                views[piece] = beyond.theirs[piece.buffer, piece.rank][piece.start : piece.stop]
+            else:
+                views[piece] = memory[piece.buffer][piece.start : piece.stop]
+        return views[piece]
 
     def spec(piece: Piece | None) -> list[Any] | None:
         return None if piece is None else buffer_spec(view(piece), datatype)
 
+    def mirror(piece: Piece) -> Piece:
+        name = f"{piece.buffer} on the host"
+        if name not in memory:
+            memory[name] = backend.pinned(memory[piece.buffer].size, dtype.name)
+        return piece._replace(buffer=name)
+
     calls: list[Call] = []
-    pending = backend.asynchronous
+    running = Running(Piece(name, 0, array.size) for name, array in arrays.items())
+    mirrored: list[Piece] = []  # what is the same on device and host
+
+    def start(call: Callable[..., object], pieces: Sequence[Piece], written: Piece, *also: object) -> None:
+        calls.append((call, (*map(view, pieces), *also)))
+        if backend.asynchronous:
+            running.start(pieces, written)
+        mirrored[:] = [piece for piece in mirrored if not overlap(piece, written)]
 
     def synchronize() -> None:
-        nonlocal pending
-        if pending:
+        if backend.asynchronous and running.any:
             calls.append((backend.synchronize, ()))
-            pending = False
+            running.end()
 
-    null = MPI.PROC_NULL
+    def exchange(move: Exchange) -> None:
+        null = MPI.PROC_NULL
+        dest = null if move.dest is None else move.dest
+        source = null if move.source is None else move.source
+        send, recv = move.send, move.recv
+        if staged:
+            if send is not None and dest != null and send not in mirrored:
+                start(backend.copy_out, (mirror(send), send), mirror(send))
+                mirrored.append(send)
+            send, recv = (None if piece is None else mirror(piece) for piece in (send, recv))
+        if backend.asynchronous and running.bars(send, recv):
+            synchronize()
+        calls.append((comm.Sendrecv, (spec(send), dest, tag, spec(recv), source, tag)))
+        if staged and move.recv is not None and recv is not None and source != null:
+            start(backend.copy_in, (move.recv, recv), move.recv)
+            mirrored.append(move.recv)
+
     kernel = backend.kernel(op)
     single = op in ("sum", "average") and not backend.asynchronous and dtype.name not in ("float16", "bfloat16")
-    for move in program.moves:
+    fused = partial(backend.fused, op, dtype.name)
+    for move in launches(program.moves, lambda terms, divide: fused(terms, nranks if divide else None) is not None):
         if isinstance(move, Exchange):
-            synchronize()
-            dest = null if move.dest is None else move.dest
-            source = null if move.source is None else move.source
-            calls.append((comm.Sendrecv, (spec(move.send), dest, tag, spec(move.recv), source, tag)))
-            continue
-        if isinstance(move, Gather):
+            exchange(move)
+        elif isinstance(move, Gather):
             assert beyond is not None
             calls.append((beyond.meet(move.ranks), ()))
-            continue
-        if isinstance(move, Combine) and single and move.one == move.out and move.out.length == 1:
+        elif isinstance(move, Combine) and single and move.one == move.out and move.out.length == 1:
             # NumPy takes 0.75 us for a single element in place, 0.22 from two on (1.26 and 2.4); MPI's own sum 0.35.
             calls.append((MPI.SUM.Reduce_local, (spec(move.other), spec(move.out))))
-        elif isinstance(move, Combine):
-            calls.append((kernel, (view(move.one), view(move.other), view(move.out))))
+        elif isinstance(move, (Combine, Chain)):
+            chain = Chain((move.one, move.other), move.out) if isinstance(move, Combine) else move
+            own = kernel if isinstance(move, Combine) else fused(len(chain.operands), nranks if chain.divide else None)
+            assert own is not None
+            start(own, (*chain.operands, chain.out), chain.out)
         elif isinstance(move, Copy) and beyond is not None and move.dest.length * dtype.itemsize <= SMALL_COPY:
             calls.append((_bytes(view(move.dest)).__setitem__, (slice(None), _bytes(view(move.source)))))
         elif isinstance(move, Copy):
-            calls.append((backend.copy, (view(move.dest), view(move.source))))
+            start(backend.copy, (move.dest, move.source), move.dest)
         elif isinstance(move, Divide):
-            calls.append((backend.divide, (view(move.piece), nranks)))
-        pending = backend.asynchronous
+            start(backend.divide, (move.piece,), move.piece, nranks)
     synchronize()
     return calls

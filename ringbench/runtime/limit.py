@@ -7,7 +7,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from ringbench.runtime.arrays import Backend
+from ringbench.runtime.arrays import Array, Backend
 from ringbench.runtime.execute import MPI_TYPES, TAG, Call, buffer_spec, unrolled
 from ringbench.runtime.timing import Contestant, nothing
 
@@ -19,8 +19,16 @@ class Limits:
     device, of one buffer into the other. Both are contestants like the plans themselves, in the same rounds.
     """
 
-    def __init__(self, comm: Any, steps: list[tuple[tuple[int, int], ...]], dtype: str, op: str, backend: Backend):
-        self.comm = comm
+    def __init__(
+        self,
+        comm: Any,
+        steps: list[tuple[tuple[int, int], ...]],
+        dtype: str,
+        op: str,
+        backend: Backend,
+        staged: bool = False,
+    ):
+        self.comm, self.backend = comm, backend
         own = {(kind, step[kind]) for plan in steps for step in plan for kind in (0, 1) if step[kind]}
         needed = sorted(set().union(*comm.allgather(own)))
         longest = max((length for _, length in needed), default=0)
@@ -35,13 +43,27 @@ class Limits:
         for kind, length in needed:
             one, other = self.one[:length], self.other[:length]
             if kind == 0:
-                send, recv = buffer_spec(one, datatype), buffer_spec(other, datatype)
-                calls: list[Call] = [(comm.Sendrecv, (send, dest, TAG, recv, source, TAG))]
+                calls = self._message(one, other, staged, datatype, dest, source)
             else:
                 calls = [(kernel, (one, other, one))]
                 if backend.asynchronous:
                     calls.append((backend.synchronize, ()))
             self.bare[kind, length] = Contestant(prepare=nothing, run=unrolled(tuple(calls)))
+
+    def _message(
+        self, one: Array, other: Array, staged: bool, datatype: MPI.Datatype, dest: int, source: int
+    ) -> list[Call]:
+        """Return a bare Sendrecv, with the copies that staging needs."""
+        there: tuple[Array, Array] = (one, other)
+        before, after = list[Call](), list[Call]()
+        if staged:
+            there = self.backend.pinned(one.size, one.dtype.name), self.backend.pinned(one.size, one.dtype.name)
+            before, after = [(self.backend.copy_out, (there[0], one))], [(self.backend.copy_in, (other, there[1]))]
+            if self.backend.asynchronous:
+                before.append((self.backend.synchronize, ()))
+                after.append((self.backend.synchronize, ()))
+        send, recv = (buffer_spec(array, datatype) for array in there)
+        return [*before, (self.comm.Sendrecv, (send, dest, TAG, recv, source, TAG)), *after]
 
     @property
     def contestants(self) -> list[Contestant]:

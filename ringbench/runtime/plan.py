@@ -10,9 +10,10 @@ from ringbench.runtime.agree import agree
 from ringbench.runtime.arrays import Array, Backend, backend_of
 from ringbench.runtime.choices import Choose, choose_by_rule, default_chunks
 from ringbench.runtime.compile import compile_program
-from ringbench.runtime.demands import check_types
+from ringbench.runtime.demands import check_nccl, check_types
 from ringbench.runtime.execute import TAG, TAGS, Plan, bind
 from ringbench.runtime.moves import CACHE_NBYTES, DEFAULT_SEGMENT, check_segment, segment_elements
+from ringbench.runtime.nccl import nccl_calls
 from ringbench.runtime.shared import Reach, may_share, reach
 from ringbench.runtime.vendor import check_count, reducible_type, vendor_calls
 from ringbench.runtime.windows import known_node
@@ -42,6 +43,7 @@ def plan(
     outer: str = "ring",
     inner: str | None = None,
     choose: Choose = choose_by_rule,
+    staged: bool = False,
 ) -> Plan:
     """Plan one collective on the ranks of ``comm``; calling the plan runs it on what is then in the buffers.
 
@@ -55,13 +57,15 @@ def plan(
     a reduce_scatter's result at the start, and a reduce leaves nothing of use but at ``root``. Out of place ``sendbuf``
     never changes.
 
-    ``algorithm`` is a registered name, ``mpi`` for the library's own call, or ``auto`` for what ``choose(collective,
-    ranks, bytes)`` names. Messages longer than ``segment`` bytes are cut (0: not cut). ``chunks`` are those of a
+    ``algorithm`` is a registered name, ``mpi`` for the library's own call, ``nccl`` for NCCL's on arrays of a GPU, or
+    ``auto`` for what ``choose(collective, ranks, bytes)`` names. Messages longer than ``segment`` bytes are cut (0: not
+    cut). ``chunks`` are those of a
     pipeline (None: by the size). ``groups`` says which ranks share a node (None: what MPI_Comm_split_type finds),
     ``outer`` which allreduce runs between nodes, ``inner`` what runs inside them (None: ``shared_memory`` where all
     buffers come from ``empty_shared``, else ``ring``). Planning is collective: every rank must call it, and what is
     wrong on any rank is raised on all of them as the same ValueError, which names the ranks and the values. ``start``,
-    ``test`` and ``wait`` of a plan run it in the background, see ``Plan``.
+    ``test`` and ``wait`` of a plan run it in the background, see ``Plan``. ``staged`` has messages of arrays on a
+    device go through buffers of the host, for MPI libraries that cannot take arrays of a device.
     """
     if comm.Is_inter():
         raise ValueError("comm is an intercommunicator: its two groups are no ring; merge them first")
@@ -69,7 +73,7 @@ def plan(
     node = known_node(comm)
     if node is not None:
         node.collect()
-    request = _Request(collective, algorithm, op, segment, root, chunks, groups, outer, inner, choose)
+    request = _Request(collective, algorithm, op, segment, root, chunks, groups, outer, inner, choose, staged)
     error: str | None = None
     try:
         request.inspect(sendbuf, recvbuf, rank, nranks)
@@ -84,8 +88,11 @@ def plan(
     assert request.backend is not None
     send = None if request.in_place else request.backend.flat(sendbuf)
     recv = request.backend.flat(recvbuf)
+    if algorithm == "nccl":
+        calls = nccl_calls(collective, comm, send, recv, request.count, op, request.backend, root)
+        return Plan(collective, "nccl", calls, in_place=request.in_place)
     if request.algorithm is None:
-        calls = vendor_calls(collective, comm, send, recv, request.count, op, request.backend, root)
+        calls = vendor_calls(collective, comm, send, recv, request.count, op, request.backend, root, staged)
         return Plan(collective, "mpi", calls, in_place=request.in_place)
     ready = request.algorithm
     if groups is None and "groups" in dict(ready.arguments):
@@ -111,7 +118,7 @@ def plan(
     return Plan(
         collective,
         ready.name,
-        bind(program, comm, arrays, request.backend, nranks, op, TAG + number % TAGS, beyond),
+        bind(program, comm, arrays, request.backend, nranks, op, TAG + number % TAGS, beyond, staged),
         in_place=request.in_place,
         bytes_sent=program.sent * itemsize,
         segment_nbytes=program.segment * itemsize,
@@ -159,10 +166,11 @@ class _Request:
         outer: str,
         inner: str | None,
         choose: Choose,
+        staged: bool,
     ) -> None:
         self.collective, self.name, self.op, self.segment = collective, algorithm, op, segment
         self.root, self.chunks, self.groups, self.outer, self.inner = root, chunks, groups, outer, inner
-        self.choose = choose
+        self.choose, self.staged = choose, staged
         self.algorithm: Algorithm | None = None
         self.backend: Backend | None = None
         self.in_place = False
@@ -185,6 +193,7 @@ class _Request:
             "in place": self.in_place,
             "device": device,
             "segment": _plain(self.segment),
+            "staged": self.staged,
             "root": _plain(self.root),
             "chosen algorithm": self.algorithm.title if self.algorithm else None,
         }
@@ -223,6 +232,9 @@ class _Request:
         semantics.check_count(nranks, self.count)
         itemsize = recvbuf.dtype.itemsize
         check_segment(self.count, itemsize, self.segment)
+        if self.name == "nccl":
+            check_nccl(self.collective, self.op, self.dtype, self.backend.device)
+            return
         if self.name == "mpi":
             check_count(self.count)
             if semantics.reduces:

@@ -91,6 +91,7 @@ def run_rounds(
         if random is not None:
             random.shuffle(turn)
         run_round(aligned, contestants, turn, starts[number], ends[number], late[number])
+    ends = starts + (ends - starts) // aligned.calls
     samples, count = aligned.samples(starts, ends, late)
     own = ((ends - starts)[count] * 1e-9).sum(axis=0)
     for contestant, own_s in zip(contestants, own.tolist(), strict=True):

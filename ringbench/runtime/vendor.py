@@ -9,7 +9,7 @@ from mpi4py import MPI
 from ringbench.runtime.arrays import Array, Backend
 from ringbench.runtime.execute import MPI_TYPES, Call, buffer_spec
 from ringbench.runtime.moves import MESSAGE_LIMIT
-from ringbench.schedule.blocks import block_sizes
+from ringbench.schedule.blocks import block_offsets, block_sizes
 from ringbench.schedule.semantics import collective_named
 
 
@@ -56,20 +56,44 @@ def vendor_calls(
     op: str,
     backend: Backend,
     root: int = 0,
+    staged: bool = False,
 ) -> list[Call]:
     """Bind the library's call for a whole vector of ``count`` elements; ``sendbuf`` None means in place.
 
     Buffer specs are made once, as for our own. An average is the library's sum, divided in place. MPI_Bcast knows one
-    buffer only: out of place the root copies first. Raises ValueError for a dtype that the library cannot reduce.
+    buffer only: out of place the root copies first. ``staged`` has the call see buffers of the host, with a copy of
+    what the rank brings before it and of what it gets behind it. Raises ValueError for a dtype that the library cannot
+    reduce.
     """
     nranks, rank = comm.Get_size(), comm.Get_rank()
-    reduces = collective_named(collective).reduces
-    datatype = reducible_type(recvbuf.dtype.name) if reduces else MPI_TYPES[recvbuf.dtype.name]
-    sizes = block_sizes(count, nranks)
+    semantics = collective_named(collective)
+    reduces, dtype = semantics.reduces, recvbuf.dtype.name
+    datatype = reducible_type(dtype) if reduces else MPI_TYPES[dtype]
+    sizes, offsets = block_sizes(count, nranks), block_offsets(count, nranks)
     in_place = sendbuf is None
-    send: Any = MPI.IN_PLACE if sendbuf is None else buffer_spec(sendbuf, datatype)
-    recv: Any = buffer_spec(recvbuf, datatype)
-    calls: list[Call] = [(backend.synchronize, ())] if backend.asynchronous else []
+    calls: list[Call] = []
+    if collective == "bcast" and rank == root and sendbuf is not None:
+        calls.append((backend.copy, (recvbuf, sendbuf)))
+        sendbuf = None
+    seen_send: Array | None = sendbuf
+    seen_recv = recvbuf
+    back: list[Call] = []
+    if staged:
+        seen_recv = backend.pinned(recvbuf.size, dtype)
+        seen_send = None if sendbuf is None else backend.pinned(sendbuf.size, dtype)
+        brought, got = semantics.brought(rank, nranks, root), semantics.got(rank, nranks, root)
+        own = slice(offsets[brought.start], offsets[brought.stop]) if sendbuf is None else slice(None)
+        given: Array = recvbuf if sendbuf is None else sendbuf
+        there: Array = seen_recv if sendbuf is None else seen_send
+        has = collective == "bcast" and rank == root  # already
+        received = slice(0, 0 if has else offsets[got.stop] - offsets[got.start])
+        calls.append((backend.copy_out, (there[own], given[own])))
+        back.append((backend.copy_in, (recvbuf[received], seen_recv[received])))
+        calls, back = ([call for call in some if call[1][0].size] for some in (calls, back))
+    send: Any = MPI.IN_PLACE if seen_send is None else buffer_spec(seen_send, datatype)
+    recv: Any = buffer_spec(seen_recv, datatype)
+    if backend.asynchronous:
+        calls.append((backend.synchronize, ()))
     result = recvbuf
     if collective == "allreduce":
         calls.append((comm.Allreduce, (send, recv, MPI_OPS[op])))
@@ -81,10 +105,6 @@ def vendor_calls(
     elif collective == "allgather":
         calls.append((comm.Allgatherv, (send, [recv[0], sizes, datatype])))
     elif collective == "bcast":
-        if rank == root and sendbuf is not None:
-            calls.append((backend.copy, (recvbuf, sendbuf)))
-            if backend.asynchronous:
-                calls.append((backend.synchronize, ()))
         calls.append((comm.Bcast, (recv, root)))
     elif collective == "reduce":
         if rank != root:
@@ -97,7 +117,7 @@ def vendor_calls(
     else:
         raise ValueError(f"mpi: {collective} is not bound")
     if op == "average" and reduces and nranks > 1 and len(result):
-        calls.append((backend.divide, (result, nranks)))
-        if backend.asynchronous:
-            calls.append((backend.synchronize, ()))
-    return calls
+        back.append((backend.divide, (result, nranks)))
+    if back and backend.asynchronous:
+        back.append((backend.synchronize, ()))
+    return [*calls, *back]

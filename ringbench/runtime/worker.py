@@ -19,19 +19,18 @@ from ringbench.records.settings import Settings
 from ringbench.records.straggler import parse_straggler
 from ringbench.records.units import format_size
 from ringbench.runtime.arrays import Backend, backend_for
-from ringbench.runtime.choices import Choose, choose_by_rule
+from ringbench.runtime.choices import Choose, choose_by_rule, default_segment
 from ringbench.runtime.data import Mismatch, Probe, rounds
-from ringbench.runtime.demands import COMPLEX, ITEMSIZE, memory_needed, memory_of
+from ringbench.runtime.demands import COMPLEX, ITEMSIZE, memory_needed, memory_of, transfer_of
 from ringbench.runtime.execute import Plan
 from ringbench.runtime.late import Delays, LateCall
 from ringbench.runtime.limit import Limits
-from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.runtime.plan import plan
 from ringbench.runtime.sync import Alignment, alignment
 from ringbench.runtime.timing import Contestant, clock_tick, nothing, run_rounds, sample
 from ringbench.runtime.windows import empty_shared
 from ringbench.schedule.parameters import parse_groups
-from ringbench.schedule.registry import algorithm_named
+from ringbench.schedule.registry import RESERVED, algorithm_named
 from ringbench.schedule.semantics import collective_named
 
 #: Salts of the inputs: each check has data of its own, so that a result left over from before is wrong. At the end
@@ -164,7 +163,8 @@ class _Group:
         self.limits: Limits | None = None
         if settings.limit:
             steps = [cell.plan.steps for cell in self.live if cell.plan is not None]
-            self.limits = Limits(self.comm, steps, settings.dtype, settings.op, backend)
+            staged = settings.staging == "host"
+            self.limits = Limits(self.comm, steps, settings.dtype, settings.op, backend, staged)
 
     def _buffers(self, memory: str) -> _Buffers:
         found = _Buffers(memory)
@@ -197,7 +197,7 @@ class _Group:
         if not probes:
             cell.reason = cell.buffers.reason
             return cell
-        segment = DEFAULT_SEGMENT if self.settings.segment is None else self.settings.segment
+        segment = default_segment(self.settings.device) if self.settings.segment is None else self.settings.segment
         try:
             for probe in probes:
                 made = self.make_plan(
@@ -214,12 +214,14 @@ class _Group:
                     outer=self.settings.outer,
                     inner=self.settings.inner,
                     choose=self.choose,
+                    staged=self.settings.staging == "host",
                 )
                 cell.plans.append(made)
         except ValueError as error:  # the same on all ranks
             cell.reason = str(error)
             return cell
-        contestant = Contestant(prepare=nothing, run=cell.plans[0])
+        calls = self.aligned.calls
+        contestant = Contestant(prepare=nothing, run=cell.plans[0] if calls == 1 else cell.plans[0].repeated(calls))
         if len(probes) > 1:
             contestant.prepare = partial(self._take_turn, cell, contestant)
         elif probes[0].consumes_input:
@@ -256,7 +258,7 @@ class _Group:
         other = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
         cell.identical = other is None and cell.identical is not False
         ran = cell.plan.algorithm if cell.plan else "mpi"
-        claimed = ran != "mpi" and algorithm_named("allreduce", ran).identical_bits
+        claimed = ran not in RESERVED and algorithm_named("allreduce", ran).identical_bits
         # A product of complex numbers does not commute bit by bit where additions and products are fused.
         claimed = claimed and not (self.settings.op == "prod" and self.settings.dtype in COMPLEX)
         if claimed and other is not None:
@@ -341,6 +343,7 @@ class _Group:
                 buffers=self.settings.buffers,
                 estimand=self.aligned.estimand,
                 memory=cell.buffers.memory,
+                transfer=transfer_of(self.settings, cell.algorithm),
                 **self._lateness(cell),
             )
             library = (cell.plan.algorithm if cell.plan else cell.algorithm) == "mpi"

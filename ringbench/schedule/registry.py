@@ -153,7 +153,7 @@ _ALGORITHMS: dict[tuple[str, str], Algorithm] = {}
 MAX_OPERATIONS = 1_000_000
 
 #: Names that stand for something other than a schedule, and that no algorithm may take.
-RESERVED = ("mpi", "auto")
+RESERVED = ("mpi", "nccl", "auto")
 
 
 def _no_temp(nranks: int) -> int:

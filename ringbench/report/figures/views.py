@@ -19,7 +19,7 @@ from ringbench.records.run import Run
 from ringbench.report.figures.style import in_order
 
 #: Rows that differ here never stand in one figure.
-MANNER = ("collective", "op", "dtype", "device", "in_place", "buffers", "estimand")
+MANNER = ("collective", "op", "dtype", "device", "in_place", "buffers", "estimand", "transfer")
 
 #: Rows that differ here are never fitted together; a link carries the bytes of any collective and type.
 FITTED = ("device", "in_place", "buffers", "estimand")
