@@ -13,6 +13,7 @@ from ringbench.report.figures.style import (
     axis_of_bytes,
     drawn,
     legend,
+    read_off,
     sheet,
 )
 from ringbench.report.figures.views import Cell
@@ -81,11 +82,13 @@ def steps(cells: Sequence[Cell]) -> Figure:
         x, times = [cell["bucket_nbytes"] for cell in found], [cell["step_s"] * 1e3 for cell in found]
         down = [1e3 * max(0.0, cell["step_s"] - (cell["ci_low_s"] or cell["step_s"])) for cell in found]
         up = [1e3 * max(0.0, (cell["ci_high_s"] or cell["step_s"]) - cell["step_s"]) for cell in found]
-        axes.errorbar(x, times, yerr=[down, up], elinewidth=0.8, capsize=1.6, **style)
+        label = " ".join([name[0], *(name[part] for part in (1, 2) if several[part])])
+        axes.errorbar(x, times, yerr=[down, up], elinewidth=0.8, capsize=1.6, label=label, **style)
         told = [1e3 * (cell["predicted_s"] or cell["timeline_s"]) for cell in found]
-        axes.plot(x, told, **{**style, "linestyle": ""}, markerfacecolor="white", markeredgewidth=0.7, zorder=3)
+        hollow = {**style, "linestyle": "", "markerfacecolor": "white", "label": f"_{label}, predicted"}
+        axes.plot(x, told, **hollow, markeredgewidth=0.7, zorder=3)
         handles.append(Line2D([], [], **style))
-        labels.append(" ".join([name[0], *(name[part] for part in (1, 2) if several[part])]))
+        labels.append(label)
     alone = 1e3 * min(cell["compute_s"] for cell in cells)
     axes.axhline(alone, color=BLACK, linewidth=0.8, linestyle=(0, (1, 1.5)))
     handles += [
@@ -94,6 +97,7 @@ def steps(cells: Sequence[Cell]) -> Figure:
     ]
     axis_of_bytes(axes.xaxis, sizes[0], sizes[-1], "bucket size")
     axes.set_ylabel("step (ms)")
+    read_off(axes.yaxis, lambda value: f"{value:.4g} ms")
     axes.set_ylim(bottom=0)
     legend(figure, handles, [*labels, "hollow: predicted", "computing alone"])
     return figure

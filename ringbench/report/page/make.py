@@ -16,7 +16,7 @@ from ringbench.model.pool import table_cells
 from ringbench.records.run import Run
 from ringbench.report.bandwidth import TABLE
 from ringbench.report.ddp import BESIDE, MEASURED_LEVERS, STEPS
-from ringbench.report.figures.plan import drawings
+from ringbench.report.figures.plan import Drawing, drawings
 from ringbench.report.figures.style import check_matplotlib
 from ringbench.report.figures.views import Pool, pools
 from ringbench.report.kind import Flat
@@ -68,20 +68,25 @@ def make_page(runs: Sequence[Run], steps: Sequence[Steps], version: str) -> str:
     texts = [_Texts.of(pool, f"p{at}") for at, pool in enumerate(groups, 1)]
     trained = [_trained(one, f"d{at}") for at, one in enumerate(steps, 1)]
     used = len(origins) + sum(map(len, trained)) + sum(len(one.before) + len(one.after) for one in texts)
-    room = (LARGEST - _ROOM - used) // max(1, len(texts))
+    room = (LARGEST - _ROOM - used) // (len(texts) + len(steps))
     sections, counted = [], 0
-    for pool, one in zip(groups, texts, strict=True):
-        figures, missing = _figures(pool, room, counted, styles) if not undrawn else ("", [f"no figures: {undrawn}"])
+
+    def figures(found: Sequence[Drawing], *lines: str) -> str:
+        nonlocal counted
+        drawn, missing = ("", [f"no figures: {undrawn}"]) if undrawn else plots(found, room, counted, styles)
         counted += 1000
-        drawn = element("h3", "Figures") + figures + bullets(missing)
+        return element("h3", "Figures") + drawn + bullets([*missing, *lines])
+
+    for pool, one in zip(groups, texts, strict=True):
+        drawn = figures(drawings([pool], KINDS), "every sample in order: ringbench plot --kind samples")
         sections.append(element("section", one.before + drawn + one.after))
+    for words, those in zip(trained, steps, strict=True):
+        sections.append(element("section", words + figures(drawings([], KINDS, those.cells))))
     origins = element("section", element("h2", "Where it comes from") + origins)
     names = [str(run.path) for run in (*measured, *(one.run for one in steps))]
     about = f"ringbench {version}; times are medians of the slowest rank, GB/s = 10^9 B/s, sizes of the whole vector"
     head = element("h1", "ringbench: " + text(", ".join(names))) + element("p", text(about), {"class": "about"})
-    return _document(
-        names[0], f"<header>{head}</header><main>{''.join(sections)}{''.join(trained)}{origins}</main>", styles
-    )
+    return _document(names[0], f"<header>{head}</header><main>{''.join(sections)}{origins}</main>", styles)
 
 
 def _document(title: str, body: str, styles: Styles) -> str:
@@ -167,11 +172,6 @@ def _model(pool: Pool, name: str) -> str:
     return title + lines + html_table([fit.to_json() for fit in result.segments], FIT, name, "Fitted")
 
 
-def _figures(pool: Pool, room: int, counted: int, styles: Styles) -> tuple[str, list[str]]:
-    figures, missing = plots(drawings([pool], KINDS), room, counted, styles)
-    return figures, [*missing, "every sample in order: ringbench plot --kind samples"]
-
-
 def _trained(steps: Steps, name: str) -> str:
     placed: list[Mapping[str, object]] = [{**row, "place": place} for place, row in enumerate(steps.cells)]
     bare = [{key: value for key, value in row.items() if key not in ("warnings", "wrong")} for row in placed]
@@ -185,4 +185,4 @@ def _trained(steps: Steps, name: str) -> str:
         html_table(bare, BESIDE, f"{name}-beside", "Beside"),
         html_table(steps.levers, MEASURED_LEVERS, f"{name}-levers", "Levers") if steps.levers else "",
     ]
-    return element("section", "".join(parts))
+    return "".join(parts)

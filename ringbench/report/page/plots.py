@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ringbench.report.figures.plan import Drawing
 
 #: What a page has of each set of rows; the samples are too many for one, and each has a figure of its own.
-KINDS = ("bandwidth", "latency", "ratio", "winner", "scaling", "step", "predicted")
+KINDS = ("bandwidth", "latency", "ratio", "winner", "scaling", "step", "predicted", "steps")
 
 #: More figures of one place are not drawn: each takes a third of a second, and nobody looks at them all.
 MOST = 18
@@ -34,6 +34,7 @@ TITLES = {
     "scaling": "Time against the number of ranks",
     "step": "What one message costs: measured, and fitted",
     "predicted": "Predicted without it, against measured",
+    "steps": "A step of training against the size of its buckets",
 }
 
 #: What paints the background, which is the page's here.

@@ -16,13 +16,14 @@ def steps_verdict(cells: Sequence[Flat]) -> str:
 
 
 def _fastest(cells: Sequence[Flat]) -> str:
-    right = [row for row in cells if row["samples_per_s"] and not row["wrong"]]
+    trained = [row for row in cells if row["engine"] != "none"]  # which reduces nothing: the bound, and no way to train
+    right = [row for row in trained if row["samples_per_s"] and not row["wrong"]]
     if not right:
         return "No step with right averages was measured."
     most = max(row["nranks"] for row in right)
     best = max((row for row in right if row["nranks"] == most), key=lambda row: float(row["samples_per_s"]))
     hidden = best["hidden_share"]
-    behind = f", and {share(hidden)} of its communication hide behind backward" if hidden is not None else ""
+    behind = f", and {share(hidden)} of its communication is hidden behind backward" if hidden is not None else ""
     return (
         f"On {number(most, 'rank')} most samples per second come from {best['engine']} with {best['algorithm']} and "
         f"buckets of {rough_size(best['bucket_nbytes'])}: a step takes {milliseconds(best['step_s'])} ms{behind}."
