@@ -18,6 +18,7 @@ from mpi4py import MPI
 from tabulate import tabulate
 
 from ringbench.ddp.determinism import Bits, determinism
+from ringbench.records.libraries import library_name
 
 HEADS = ("N", "algorithm", "engines", "again", "on ranks", "engines alike", "not exact", "ULP", "ULP from N = 1")
 
@@ -51,7 +52,7 @@ def main() -> int:
         parts = [(1 + random.random(arguments.elements)).astype(dtype) for _ in range(12)]
         rows = determinism(comm, parts, algorithms=arguments.algorithms.split(","))
         if comm.Get_rank() == 0:
-            print(f"### {dtype}, {MPI.Get_library_version().splitlines()[0].split(',')[0]}\n", flush=True)
+            print(f"### {dtype}, {library_name(MPI.Get_library_version())}\n", flush=True)
             print(tabulate(lines(rows), headers=HEADS, tablefmt="pipe"), end="\n\n", flush=True)
     return 0
 
