@@ -412,6 +412,12 @@ def test_two_algorithms_are_compared_whatever_memory_they_need_and_it_is_named()
     assert "memory" not in render([alike.to_json()], "compare", "text")
 
 
+def test_rows_of_one_algorithm_in_two_memories_are_no_launches_of_each_other() -> None:
+    rows = [row("ring"), row("ring", memory="shared", launch=1), row("mpi"), row("mpi", launch=1)]
+    with pytest.raises(ValueError, match="rows of ring in private and in shared memory are not compared as one"):
+        compare_rows(rows, "ring", "mpi")
+
+
 def test_runs_in_unlike_memory_are_not_compared() -> None:
     private, shared = run([row("ring")], "a"), run([row("ring", memory="shared")], "b")
     with pytest.raises(ValueError, match="memory: private against shared"):

@@ -270,6 +270,10 @@ def test_a_bad_plan_is_refused_by_file_and_value(tmp_path: Path, text: str, name
         (["--workload", "gpt2", "--algorithm", "best"], "unknown algorithm 'best' for allreduce"),
         (["--workload", "gpt2", "--compress", "zip"], "unknown compression 'zip'"),
         (["--workload", "gpt2", "--compress", "fp16", "--dtype", "float16"], "compression 'fp16': not of float16"),
+        (
+            ["--workload", "gpt2", "--compress", "fp16,sign", "--algorithm", "ring,shared_memory"],
+            "algorithm 'shared_memory': compressed gradients lie in memory of their own",
+        ),
         (["--workload", "gpt2", "--dtype", "int8"], "dtype 'int8'"),
         (["--workload", "gpt2", "--straggler", "rank=2,delay=1ms", "--ranks", "2"], "straggler rank 2"),
         (["--workload", "gpt2", "--beta", "1GB/s", "--fit", "x"], "what links cost is said twice"),

@@ -447,6 +447,8 @@ def test_runs_of_one_place_are_launches_and_those_of_two_are_apart() -> None:
     imported = run([row()], provenance={**PROVENANCE, "imported": [{"tools": [{"tool": "OSU", "version": "7.2"}]}]})
     assert len(pools([imported, imported])) == 2
     assert pools([imported])[0].title([2]).startswith("OSU 7.2 (machine, MPI not recorded)")
+    assert len(pools([first, run([row(memory="shared")])])) == 2
+    assert len(pools([first, run([row(algorithm="shared_memory", memory="shared")])])) == 1
     more = run([row(nranks=4)], job={**OPENMPI, "nranks": 4, "hosts": ["a"] * 4})
     assert len(pools([first, more])) == 1  # two rank counts of one machine, however they were started
 

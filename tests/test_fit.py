@@ -311,6 +311,25 @@ def test_timed_additions_count_where_messages_tell_them_too() -> None:
     assert only(timed).gamma_s_per_byte == pytest.approx(0.2e-9)
 
 
+def test_no_latency_is_below_zero_however_points_scatter() -> None:
+    """Not behind a bend upwards either, where the line is not one of the unknowns."""
+    rows = [linked("mpi", 2, 2**i, ((0, 1e-6, 1e-10), (2**14, -15e-6, 1e-9))) for i in range(4, 24)]
+    rows = [replace(one, samples_s=(abs(one.samples_s[0]),)) for one in rows]
+    bends = 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        points, _ = points_of(
+            [replace(one, samples_s=(one.samples_s[0] * np.exp(random.normal(0, 0.4)),)) for one in rows]
+        )
+        search = Search(points)
+        curve, _ = search.best()
+        rivals = search.rivals(curve.shape)
+        bends += curve.shape.segments > 1
+        assert rivals[0][0].shape == curve.shape
+        assert min(min(one.alphas) for one in (curve, *(rival for rival, _, _ in rivals))) >= 0
+    assert bends > 30
+
+
 def test_points_that_scatter_widely_draw_a_fit_to_neither_side() -> None:
     """Relative weights alone would find a sixteenth less: the square of what they scatter by."""
     rows = [linked("mpi", 2, 2**i, ((0, 2e-6, 1e-9),)) for i in range(4, 26)]

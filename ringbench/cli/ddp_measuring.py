@@ -142,7 +142,7 @@ def trace_file(file: Path, nranks: int, ranks: Sequence[int]) -> Path:
 
 def check_settings(settings: DdpSettings, ranks: Sequence[int]) -> Workload:
     """Return the workload; raise ValueError, naming the value, for what no job, or none of so many ranks, can run."""
-    from ringbench.ddp.choices import ENGINES, LIBRARYS_OWN, algorithm_for, can_run
+    from ringbench.ddp.choices import ENGINES, LIBRARYS_OWN, algorithm_for, can_run, takes_private
     from ringbench.ddp.compress import hook_named
     from ringbench.ddp.costs import costs_of
     from ringbench.ddp.timeline import check_engine, parameters_of
@@ -170,6 +170,8 @@ def check_settings(settings: DdpSettings, ranks: Sequence[int]) -> Workload:
     for name in settings.algorithms:
         if own and not any(can_run(engine, name) for engine in own):
             algorithm_for(own[0], name)  # says why not
+        if own and "none" not in settings.compress and not takes_private(name):
+            raise ValueError(f"algorithm {name!r}: compressed gradients lie in memory of their own; try shared_copy")
     costs_of(settings)
     workload = workload_named(settings.workload, backward_s=settings.backward_s, batch=settings.batch)
     parameters_of(workload, settings.dtype)

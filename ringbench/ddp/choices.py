@@ -47,6 +47,11 @@ def can_run(engine: str, algorithm: str | None) -> bool:
     return engine != "poll" or all(one.shared is None for one in named)
 
 
+def takes_private(algorithm: str) -> bool:
+    """Say whether an algorithm runs on vectors that only their rank can reach, as compressed gradients are."""
+    return all(one.shared != "work" for one in algorithms() if one.name == algorithm)
+
+
 def reaches_into_buckets(engine: str, algorithm: str) -> bool:
     """Say whether reductions read and write the buckets of other ranks of a node, where those lie in shared memory."""
     named = [one for one in algorithms("allreduce") if one.name == algorithm and engine in CALLING]

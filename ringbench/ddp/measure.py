@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ringbench.ddp.choices import CALLING, LIBRARYS_OWN, can_run
+from ringbench.ddp.choices import CALLING, LIBRARYS_OWN, can_run, takes_private
 from ringbench.ddp.compress import hook_named
 from ringbench.ddp.compute import Compute, compute_named
 from ringbench.ddp.layout import bucket_memory
@@ -60,10 +60,11 @@ def ways(settings: DdpSettings) -> list[Way]:
 def engines_of(settings: DdpSettings, way: Way) -> list[str]:
     """Return the engines of a way; those that run the library's own collectives stand with the first algorithm."""
     first = way.algorithm == settings.algorithms[0]
+    reachable = way.compress == "none" or takes_private(way.algorithm)
     return [
         engine
         for engine in settings.engines
-        if (first if engine in (*LIBRARYS_OWN, "none") else can_run(engine, way.algorithm))
+        if (first if engine in (*LIBRARYS_OWN, "none") else reachable and can_run(engine, way.algorithm))
     ]
 
 

@@ -317,4 +317,10 @@ class DataParallel:
     def _release(self) -> None:
         self._closed = True
         self._engine.close()
+        self._forget()
         self.comm.Free()
+
+    def _forget(self) -> None:
+        """Drop all plans: shared memory that they hold is freed with the communicator, or never."""
+        self.jobs = ()
+        self._steps_alike = self._all_used = None

@@ -65,6 +65,11 @@ class ShardedDataParallel(DataParallel):
             "allreduce", algorithm_for(self.engine, None), self._squares, self._squares, "sum"
         )
 
+    def _forget(self) -> None:
+        super()._forget()
+        self._gathers = ()
+        del self._add_squares
+
     def gather(self) -> None:
         """Give all ranks the parameters that each has stepped."""
         self._refuse_within_a_step("gather()")

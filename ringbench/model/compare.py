@@ -107,6 +107,11 @@ def compare_rows(
     theirs = _cells((row for row in rows if row.algorithm == baseline), CELL)
     shared = _shared(ours, theirs, f"{algorithm} and {baseline}")
     for cell in shared:
+        for side, rows_of in ((algorithm, ours[cell]), (baseline, theirs[cell])):
+            if len(memories := {row.memory for row in rows_of}) > 1:
+                raise ValueError(
+                    f"rows of {side} in {' and in '.join(sorted(memories))} memory are not compared as one"
+                )
         if {STAGED, AWARE} <= {row.transfer for row in (*ours[cell], *theirs[cell])}:
             raise ValueError(f"rows whose messages are {STAGED} and rows whose messages are {AWARE} are not compared")
     found = [

@@ -201,7 +201,7 @@ class Search:
                     best = score, at, unknowns
         assert best is not None  # a single line is always allowed
         score, at, unknowns = best
-        return self._curve(at, level(columns @ self.parts[at], times, self.added[chosen], unknowns)), score
+        return self._levelled(at, columns, times, self.added[chosen], unknowns), score
 
     def rivals(self, shape: Shape) -> list[tuple[Curve, Array, float]]:
         """Return curves that break where a shape does, their columns, and how well each explains the points.
@@ -215,13 +215,18 @@ class Search:
         for at in (best, *alike):
             columns = self.sums.columns @ self.parts[at]
             unknowns, residual = solve(columns, self.times, self.shares)
-            one = self._curve(at, level(columns, self.times, self.added, unknowns))
+            one = self._levelled(at, self.sums.columns, self.times, self.added, unknowns)
             if min(one.alphas) >= 0:
                 score = float(_criterion(np.array(residual), len(self.times), self.penalties[at]))
                 found.append((one, columns, score))
         weights = np.exp(-0.5 * np.array([score - found[0][2] for _, _, score in found]))
         weights /= weights.sum()
         return [(one, columns, float(weight)) for (one, columns, _), weight in zip(found, weights, strict=True)]
+
+    def _levelled(self, at: int, sums: Array, times: Array, added: Array, unknowns: Array) -> Curve:
+        """Return the curve of levelled unknowns, unless a latency behind a bend would then be below 0."""
+        found = self._curve(at, level(sums @ self.parts[at], times, added, unknowns))
+        return found if min(found.alphas) >= 0 else self._curve(at, unknowns)
 
     def _curve(self, at: int, unknowns: Array) -> Curve:
         """Return the curve of one of the shapes, with the cost of additions that was known before."""

@@ -73,7 +73,7 @@ def _link(model: Model) -> str:
     if not costs and any(point.reduced for point in model.points):
         adds = "; additions are inside the bandwidth: "
         if model.timed:
-            alone = ", ".join(f"{1 / gamma / 1e9:.3g}" for gamma in model.timed)
+            alone = ", ".join(f"{1 / gamma / 1e9:.3g}" for gamma in model.timed if gamma)
             adds += f"by themselves they take {alone} GB/s, and leave no time for messages"
         else:
             adds += "allgather beside reduce_scatter, recursive doubling or --limit tells them"

@@ -194,6 +194,7 @@ class _Request:
             "device": device,
             "segment": _plain(self.segment),
             "staged": self.staged,
+            "inner": _plain(self.inner),
             "root": _plain(self.root),
             "chosen algorithm": self.algorithm.title if self.algorithm else None,
         }

@@ -22,7 +22,8 @@ from ringbench.report.figures.style import in_order
 MANNER = ("collective", "op", "dtype", "device", "in_place", "buffers", "estimand", "transfer")
 
 #: Rows that differ here are never fitted together; a link carries the bytes of any collective and type.
-FITTED = ("device", "in_place", "buffers", "estimand")
+UNLIKE = ("buffers", "estimand", "transfer")
+FITTED = ("device", "in_place", *UNLIKE)
 
 Cell = Mapping[str, Any]
 
@@ -134,7 +135,13 @@ def _alike(one: Run, other: Run) -> bool:
     differing = set(differing_places(one, other))
     if not {row.nranks for row in one.rows} & {row.nranks for row in other.rows}:
         differing.discard("hosts")
-    return not differing and _machine(one) == _machine(other)
+    return not differing and _machine(one) == _machine(other) and _places(one, other) == _places(other, one)
+
+
+def _places(run: Run, other: Run) -> set[tuple[str, ...]]:
+    """Return where the vectors of a run lay and how their messages went, for the algorithms that another has too."""
+    names = {row.algorithm for row in other.rows}
+    return {(row.algorithm, row.memory, row.transfer) for row in run.rows if row.algorithm in names}
 
 
 def _pool(runs: Sequence[Run], keep: Callable[[Row], bool]) -> Pool:
@@ -208,6 +215,11 @@ def views_to_fit(pool: Pool) -> Iterator[View]:
     """Yield those that one fit is made of."""
     for rows in _split(pool.rows, FITTED):
         yield View(pool=pool, rows=rows, crowded=all(map(is_crowded, rows)))
+
+
+def rows_to_fit(pool: Pool) -> list[tuple[Row, ...]]:
+    """Return rows that were measured in one manner, which a fit takes together."""
+    return _split(pool.rows, UNLIKE)
 
 
 def _split(rows: Iterable[Row], names: Sequence[str]) -> list[tuple[Row, ...]]:

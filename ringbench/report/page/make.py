@@ -18,7 +18,7 @@ from ringbench.report.bandwidth import TABLE
 from ringbench.report.ddp import BESIDE, MEASURED_LEVERS, STEPS
 from ringbench.report.figures.plan import Drawing, drawings
 from ringbench.report.figures.style import check_matplotlib
-from ringbench.report.figures.views import Pool, pools
+from ringbench.report.figures.views import Pool, pools, rows_to_fit
 from ringbench.report.kind import Flat
 from ringbench.report.kinds import COMPARE, FIT
 from ringbench.report.page.html import bullets, element, facts, text
@@ -164,12 +164,16 @@ def _comparison(pool: Pool, name: str) -> str:
 def _model(pool: Pool, name: str) -> str:
     """Return what the fit says, with how far it was off where it was not shown the answer."""
     title = element("h3", "The model")
-    try:
-        result = fit_rows(pool.rows, facts=facts_of(pool.jobs))
-    except ValueError as error:
-        return title + element("p", text(f"no fit: {error}"))
-    lines = bullets([*explain(result), *result.notes])
-    return title + lines + html_table([fit.to_json() for fit in result.segments], FIT, name, "Fitted")
+    lines, fitted = [], []
+    for rows in rows_to_fit(pool):
+        try:
+            result = fit_rows(rows, facts=facts_of(pool.jobs))
+        except ValueError as error:
+            lines.append(f"no fit: {error}")
+            continue
+        lines += [*explain(result), *result.notes]
+        fitted += [fit.to_json() for fit in result.segments]
+    return title + bullets(lines) + (html_table(fitted, FIT, name, "Fitted") if fitted else "")
 
 
 def _trained(steps: Steps, name: str) -> str:

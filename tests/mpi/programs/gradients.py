@@ -269,6 +269,12 @@ def in_windows(tests: Battery) -> None:
         finally:
             windows.room_in = real
         del averaged
+    held = len(windows._WINDOWS), len(windows._NODES)
+    with DataParallel(comm, model(), algorithm="shared_copy", **SMALL) as averaged:
+        fill(averaged, values(tests.rank, 0, "float32"), list(SHAPES))
+        averaged.finish()
+    gc.collect()
+    tests.check((len(windows._WINDOWS), len(windows._NODES)) == held, "closed gradients hold windows of their plans")
     gc.collect()
     node.collect()
     tests.check(len(node.windows) == before, f"{len(node.windows) - before} windows are left")

@@ -84,6 +84,10 @@ def unlike_requests(refuse: Refusals) -> None:
     refuse.unlike(
         "collective", "collective", "allreduce", "reduce_scatter", collective="reduce_scatter", send=MPI.IN_PLACE
     )
+    # What is left to the default is not what is asked for: only the former asks whether ranks share memory.
+    inner = None if refuse.rank == refuse.last else "ring"
+    call = lambda: plan("allreduce", "hierarchical", refuse.tests.comm, ones(), ones(), inner=inner)  # noqa: E731
+    refuse.expect("inner", call, "inner 'ring' on rank 0", f"'None' on {last}")
     # Both at once: number of elements and dtype.
     refuse.unlike("two things", "10 on rank 0", "'float32'", send=ones(9, "float32"), recv=ones(9, "float32"))
 
