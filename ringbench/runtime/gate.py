@@ -32,6 +32,22 @@ LINE = 128
 LOOKS = 40
 
 
+def open_window(comm: Any, nbytes: int) -> tuple[Any, Any]:
+    """Make a window of the ranks of one node; return it, open for reading and writing, and its memory.
+
+    All of it is rank 0's part: where the parts of others start is then ours to say, and none is without an address.
+    """
+    win = MPI.Win.Allocate_shared(nbytes if comm.Get_rank() == 0 else 0, 1, comm=comm)
+    win.Lock_all(MPI.MODE_NOCHECK)
+    return win, win.Shared_query(0)[0]
+
+
+def close_window(win: Any) -> None:
+    """Give the memory of a window back; collective over its ranks."""
+    win.Unlock_all()
+    win.Free()
+
+
 class Gate:
     """Stand for the barrier of all ranks of a communicator, who share memory; collective to make and to close."""
 
@@ -39,9 +55,7 @@ class Gate:
         rank, nranks = comm.Get_rank(), comm.Get_size()
         nrounds = ceil_log2(nranks)
         each = max(1, 2 * nrounds) * LINE
-        self.win = MPI.Win.Allocate_shared(each * nranks if rank == 0 else 0, 1, comm=comm)
-        self.win.Lock_all(MPI.MODE_NOCHECK)
-        part: Any = self.win.Shared_query(0)[0]
+        self.win, part = open_window(comm, each * nranks)
         memory = memoryview(part).cast("B")
         flags = [memory[each * other : each * (other + 1)] for other in range(nranks)]
         flags[rank][:] = bytes(each)
@@ -96,5 +110,4 @@ class Gate:
     def close(self) -> None:
         """Give the memory back; whoever calls what is closed gets an exception, and does not reach what is gone."""
         self.turns = iter(())
-        self.win.Unlock_all()
-        self.win.Free()
+        close_window(self.win)

@@ -16,7 +16,7 @@ from ringbench.runtime.moves import CACHE_NBYTES, DEFAULT_SEGMENT, check_segment
 from ringbench.runtime.nccl import nccl_calls
 from ringbench.runtime.shared import Reach, may_share, reach
 from ringbench.runtime.vendor import check_count, reducible_type, vendor_calls
-from ringbench.runtime.windows import known_node
+from ringbench.runtime.windows import groups_of_nodes, known_node
 from ringbench.schedule.parameters import DEFAULTS, Groups, check_value, groups_of
 from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named
@@ -132,11 +132,9 @@ def node_groups(comm: Any) -> Groups:
     """Return which ranks of ``comm`` share memory, as MPI sees it. Collective; frees what it splits."""
     shared = comm.Split_type(MPI.COMM_TYPE_SHARED)
     try:
-        first = min(shared.allgather(comm.Get_rank()))
+        return groups_of_nodes(comm, shared)
     finally:
         shared.Free()
-    firsts = comm.allgather(first)
-    return tuple(tuple(rank for rank, at in enumerate(firsts) if at == node) for node in sorted(set(firsts)))
 
 
 def _remark(asked: str, ready: Algorithm, nranks: int, by_rule: bool) -> str | None:

@@ -27,7 +27,7 @@ from mpi4py import MPI
 
 from ringbench.runtime.agree import agree
 from ringbench.runtime.arrays import PAGE, Array, numpy_dtype
-from ringbench.runtime.gate import Gate
+from ringbench.runtime.gate import Gate, close_window, open_window
 from ringbench.schedule.parameters import Groups
 
 #: Of madvise(2), since Linux 5.14: map pages for writing now, and say so where there are none.
@@ -95,18 +95,13 @@ class Window:
 
     def free(self) -> None:
         """Give the memory back; collective over the node."""
-        self.win.Unlock_all()
-        self.win.Free()
+        close_window(self.win)
 
 
-def shared_window(comm: Any, nbytes: int) -> tuple[Any, int]:
-    """Make a window of the ranks of one node; return it, open for reading and writing, and its address on this rank.
-
-    All of it is rank 0's part: where the parts of others start is then ours to say, and none is without an address.
-    """
-    win = MPI.Win.Allocate_shared(nbytes if comm.Get_rank() == 0 else 0, 1, comm=comm)
-    win.Lock_all(MPI.MODE_NOCHECK)
-    return win, win.Shared_query(0)[0].address
+def groups_of_nodes(comm: Any, node: Any) -> Groups:
+    """Return which ranks of ``comm`` are on a node together, from the communicator of each rank's own; collective."""
+    firsts = comm.allgather(min(node.allgather(comm.Get_rank())))
+    return tuple(tuple(rank for rank, at in enumerate(firsts) if at == first) for first in sorted(set(firsts)))
 
 
 def _bytes_at(address: int, nbytes: int) -> Array:
@@ -120,10 +115,7 @@ class Node:
     def __init__(self, comm: Any) -> None:
         self.parent = comm
         self.comm = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        firsts = comm.allgather(min(self.comm.allgather(comm.Get_rank())))
-        self.groups: Groups = tuple(
-            tuple(rank for rank, at in enumerate(firsts) if at == node) for node in sorted(set(firsts))
-        )
+        self.groups = groups_of_nodes(comm, self.comm)
         self.windows: list[Window] = []
         self.gates: dict[tuple[int, ...], Gate] = {}
 
@@ -158,10 +150,9 @@ class Node:
 
         Collective over the node at first.
         """
-        win, base = shared_window(self.comm, PAGE)
-        folder = folder_of(base)
-        win.Unlock_all()
-        win.Free()
+        win, memory = open_window(self.comm, PAGE)
+        folder = folder_of(memory.address)
+        close_window(win)
         return folder
 
     def lacks_room(self, nbytes: int) -> str | None:
@@ -183,10 +174,11 @@ class Node:
         """
         rank, total = self.comm.Get_rank(), sum(sizes) + PAGE
         try:
-            win, base = shared_window(self.comm, total)
+            win, part = open_window(self.comm, total)
         except MPI.Exception as problem:
             why = str(problem).splitlines()[-1]
             return np.empty(0, np.uint8), f"a window of {total / 2**20:.1f} MiB cannot be had: {why}"
+        base = part.address
         memory: Array = _bytes_at(base, total)
         window = Window(win, self.comm.bcast(uuid.uuid4().hex), memory)
         start = -base % PAGE + sum(sizes[:rank])
