@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -295,6 +296,16 @@ def test_what_cannot_be_told_apart_is_no_crossing() -> None:
     noisy = tuple(1e-5 * factor for factor in (0.2, 5.0, 1.0, 0.5, 2.0, 0.3, 3.0, 1.1))
     rows = [row(name, n, samples_s=noisy if name == "ring" else noisy[::-1]) for name in ("ring", "mpi") for n in SIZES]
     assert crossovers(compare_rows(rows)) == []
+
+
+def test_a_turn_is_not_guessed_across_many_cells_that_decide_nothing() -> None:
+    compared = compare_rows(ROWS)
+    verdicts = {one.verdict for one in compared}
+    first, last = min(compared, key=lambda one: one.nbytes), max(compared, key=lambda one: one.nbytes)
+    assert {first.verdict, last.verdict} == {"faster", "slower"} <= verdicts
+    between = replace(first, nbytes=4096, verdict="cannot tell")
+    assert len(crossovers([first, last])) == len(crossovers([first, between, last])) == 1
+    assert crossovers([first, between, replace(between, nbytes=8192), last]) == []
 
 
 def test_ratio_needs_both() -> None:

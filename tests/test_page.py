@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -360,3 +361,36 @@ def test_the_bound_without_reductions_is_no_way_to_train(tmp_path: Path, capsys:
     assert "thread ring: 512KiB, 338.8 ms [337.9 ms, 340.3 ms]" in texts, texts[:9]
     assert "thread ring, predicted: 512KiB, 336.1 ms" in texts
     assert "A step of training against the size of its buckets" in page
+
+
+def test_a_run_cannot_have_a_pipe_read_or_variables_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who opens a file of somebody else's trusts it with neither."""
+    kept = Path(__file__).parents[1] / "results" / "emulated-cluster-2026-11-30" / "ddp_buckets-openmpi" / "run.jsonl"
+    pipe, file = tmp_path / "pipe", tmp_path / "run.jsonl"
+    os.mkfifo(pipe)
+    text = kept.read_text(encoding="utf-8")
+    fit = '"fit":"results/emulated-cluster-2026-11-30/predict-openmpi"'
+    assert text.count(fit) == 1
+    variables = '"variables":{'
+    assert text.count(variables) > 0
+    file.write_text(
+        text.replace(fit, f'"fit":"{pipe}"').replace(variables, f'{variables}"LD_PRELOAD":"/evil.so",', 1),
+        encoding="utf-8",
+    )
+    assert main(["report", str(file), "--out", str(tmp_path / "page.html")]) == 0
+    assert f"no predictions: {pipe}: no file of a run" in capsys.readouterr().err
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "LD_PRELOAD=" not in page
+    assert "OMPI_MCA_pml=ob1" in page
+
+
+def test_several_runs_and_both_kinds_in_one_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = Path(__file__).parents[1] / "results" / "emulated-cluster-2026-11-30"
+    names = [str(kept / name) for name in ("scaling_link-openmpi", "ddp_buckets-openmpi")]
+    assert main(["report", *names]) == 2
+    assert "a page on 2 runs is none of theirs: say --out FILE" in capsys.readouterr().err
+    both = tmp_path / "run.jsonl"
+    both.write_text("".join(Path(name, "run.jsonl").read_text(encoding="utf-8") for name in names), encoding="utf-8")
+    for command in ("report", "plot"):
+        assert main([command, str(both), "--out", str(tmp_path / "out.svg")]) == 2
+        assert "rows of ringbench sweep and of ringbench ddp in one file" in capsys.readouterr().err

@@ -44,7 +44,8 @@ def plot_command(arguments: argparse.Namespace) -> int:
                 _save(encode(ending), out / f"{name}.{ending}")
             drawn = True
         if not drawn:
-            raise ValueError("nothing to draw")
+            of_steps = arguments.kind == ("steps",) or arguments.kind == ["steps"]
+            raise ValueError("nothing to draw" + (": steps are those of ringbench ddp" if of_steps else ""))
         return 0
     if arguments.format:
         raise UsageError(f"--format goes with a folder: {out} says itself what it is")
@@ -59,6 +60,8 @@ def plot_command(arguments: argparse.Namespace) -> int:
 def _trained(runs: Sequence[Run], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the cells of training steps that are asked for."""
     for run in runs:
+        if run.steps and run.rows:
+            raise ValueError(f"{run.path}: rows of ringbench sweep and of ringbench ddp in one file")
         for cell in steps_of(run.steps, stored_ddp_settings(run))[0] if run.steps else ():
             asked = ((arguments.ranks, cell["nranks"]), (arguments.algorithms, cell["algorithm"]))
             if all(values is None or value in values for values, value in asked):

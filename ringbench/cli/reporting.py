@@ -20,6 +20,8 @@ PAGE = "report.html"
 @showing
 def report_command(arguments: argparse.Namespace) -> int:
     """Write a page on runs, and print its name."""
+    if arguments.out is None and len(arguments.runs) > 1:
+        raise UsageError(f"a page on {len(arguments.runs)} runs is none of theirs: say --out FILE")
     out: Path = arguments.out or run_file(arguments.runs[0]).parent / PAGE
     content = _page(read_runs(arguments.runs))
     try:
@@ -47,6 +49,8 @@ def _page(runs: Sequence[Run]) -> str:
 
     trained = []
     for run in runs:
+        if run.steps and run.rows:
+            raise ValueError(f"{run.path}: rows of ringbench sweep and of ringbench ddp in one file")
         if run.steps:
             found, turned = steps_of(run.steps, stored_ddp_settings(run))
             trained.append(Steps(run=run, cells=found, levers=turned))

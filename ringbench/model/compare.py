@@ -131,7 +131,7 @@ def compare_runs(run1: Run, run2: Run, *, force: bool = False, threshold: float 
     unlike = _unlike(run1, run2)
     if unlike and not force:
         listed = "; ".join(f"{field}: {one} against {two}" for field, (one, two) in unlike.items())
-        raise ValueError(f"the runs are unlike: {listed}")
+        raise ValueError(f"the runs are unlike: {listed} (--force compares them all the same)")
     across = [name for name in unlike if all(len(_values(run, name)) == 1 for run in (run1, run2))]
     fields = ("algorithm", *(name for name in (*CELL, *PLACES) if name not in across))
     ours, theirs = (_cells((row for row in run.rows if row.nranks > 1), fields) for run in (run2, run1))

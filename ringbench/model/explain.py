@@ -154,7 +154,8 @@ def _verdict(model: Model, found: Sequence[HeldOut]) -> str:
 def _calls(models: Sequence[Model]) -> str:
     names = sorted({point.row.algorithm for model in models for point in model.points})
     held = [model.sizes.mape for model in models if model.sizes]
-    off = f"; left-out sizes are {min(held):.0%} to {max(held):.0%} off on average" if held else ""
+    shares = list(dict.fromkeys(f"{share:.0%}" for share in (min(held), max(held)))) if held else []
+    off = f"; left-out sizes are {' to '.join(shares)} off on average" if held else ""
     return (
         f"{', '.join(names)}: whole calls at each rank count, since what they send is not known; other rank counts are "
         f"not predicted{off}"

@@ -21,6 +21,9 @@ SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "SLURM_JOB_
 #: Variables by which MPI libraries, their launchers and transports are set; a figure may hang on any of them.
 MPI_VARIABLES = ("OMPI_MCA_", "PRTE_MCA_", "MPICH_", "MPIR_CVAR_", "HYDRA_", "I_MPI_", "UCX_", "FI_")
 
+#: What mpirun itself sets for its ranks says nothing that is to be set again.
+OF_MPIRUN = frozenset({"OMPI_MCA_PREFIXES", "OMPI_MCA_num_procs", "OMPI_MCA_initial_wdir", "OMPI_MCA_cpu_type"})
+
 
 def package_version() -> str:
     """Return the version that is installed."""
@@ -59,7 +62,9 @@ def provenance(
         "ranks": list(ranks),
         "launches": launches,
         "lab": environ.get("RINGBENCH_LAB"),
-        "variables": {name: environ[name] for name in sorted(environ) if name.startswith(MPI_VARIABLES)},
+        "variables": {
+            name: environ[name] for name in sorted(environ) if name.startswith(MPI_VARIABLES) and name not in OF_MPIRUN
+        },
         "slurm": {name: environ[name] for name in SLURM_FACTS if name in environ},
     }
 

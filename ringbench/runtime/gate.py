@@ -48,13 +48,23 @@ def close_window(win: Any) -> None:
     win.Free()
 
 
+def gate_nbytes(nranks: int) -> int:
+    """Return what the flags of a barrier need."""
+    return max(1, 2 * ceil_log2(nranks)) * LINE * nranks
+
+
+def _closed() -> Iterator[Any]:
+    raise RuntimeError("the communicator of this plan was freed, and with it the barrier that its ranks share")
+    yield
+
+
 class Gate:
     """Stand for the barrier of all ranks of a communicator, who share memory; collective to make and to close."""
 
     def __init__(self, comm: Any) -> None:
         rank, nranks = comm.Get_rank(), comm.Get_size()
         nrounds = ceil_log2(nranks)
-        each = max(1, 2 * nrounds) * LINE
+        each = gate_nbytes(nranks) // nranks
         self.win, part = open_window(comm, each * nranks)
         memory = memoryview(part).cast("B")
         flags = [memory[each * other : each * (other + 1)] for other in range(nranks)]
@@ -109,5 +119,5 @@ class Gate:
 
     def close(self) -> None:
         """Give the memory back; whoever calls what is closed gets an exception, and does not reach what is gone."""
-        self.turns = iter(())
+        self.turns = _closed()
         close_window(self.win)

@@ -87,6 +87,7 @@ def reach(comm: Any, algorithm: Algorithm, program: Program, arrays: Mapping[str
     other_windows = {place.window: place for name, other in touched if (place := everyone[other].get(name)) is not None}
     known = {place.window for place in places.values() if place}
     syncs += [sync_of(place) for window, place in other_windows.items() if window not in known]
+    agree(comm, node.lacks_room_for_gates(meets))
     # Made now, by all at the same time, not when each first comes there.
     gates = {ranks: node.gate(ranks).passing(syncs) for ranks in meets}
     return Reach(theirs=theirs, own=own, meet=gates.__getitem__)

@@ -14,9 +14,10 @@ import ctypes
 import errno
 import gc
 import os
+import sys
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,8 +28,11 @@ from mpi4py import MPI
 
 from ringbench.runtime.agree import agree
 from ringbench.runtime.arrays import PAGE, Array, numpy_dtype
-from ringbench.runtime.gate import Gate, close_window, open_window
+from ringbench.runtime.gate import Gate, close_window, gate_nbytes, open_window
 from ringbench.schedule.parameters import Groups
+
+#: Where MPI libraries put windows, if nothing else is said, and what must be free there to find out.
+SHM, PROBE = "/dev/shm", 16 * PAGE
 
 #: Of madvise(2), since Linux 5.14: map pages for writing now, and say so where there are none.
 _MADV_POPULATE_WRITE = 23
@@ -104,6 +108,10 @@ def groups_of_nodes(comm: Any, node: Any) -> Groups:
     return tuple(tuple(rank for rank, at in enumerate(firsts) if at == first) for first in sorted(set(firsts)))
 
 
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f} MiB" if nbytes >= 2**20 else f"{nbytes / 2**10:.1f} KiB"
+
+
 def _bytes_at(address: int, nbytes: int) -> Array:
     memory: Any = MPI.buffer.fromaddress(address, nbytes)
     return np.frombuffer(memory, dtype=np.uint8)
@@ -157,15 +165,27 @@ class Node:
 
     def lacks_room(self, nbytes: int) -> str | None:
         """Say why so many bytes do not fit, None where they do, or where nobody can know; the same on all the node."""
-        folder, error = self.folder, None
+        error = None
+        if "folder" not in self.__dict__ and self.comm.Get_rank() == 0:  # where MPI puts windows most likely
+            free = room_in(SHM)
+            if free is not None and free < PROBE:
+                error = f"{SHM} has room for {_size(free)}, but a window needs {_size(PROBE)} at least"
+        found: str | None = self.comm.bcast(error)
+        if found is not None:
+            return found
+        folder = self.folder
         if self.comm.Get_rank() == 0 and folder is not None:
             free = room_in(folder)
             if free is not None and nbytes > free:
-                error = (
-                    f"{folder} has room for {free / 2**20:.1f} MiB, but a window of {nbytes / 2**20:.1f} MiB is needed"
-                )
-        found: str | None = self.comm.bcast(error)
-        return found
+                error = f"{folder} has room for {_size(free)}, but a window of {_size(nbytes)} is needed"
+        found = self.comm.bcast(error)
+        return found  # noqa: RET504  (typed above)
+
+    def lacks_room_for_gates(self, meets: Iterable[tuple[int, ...]]) -> str | None:
+        """Say the same of the barriers of some ranks that are not there yet; collective over the node."""
+        new = [ranks for ranks in meets if ranks not in self.gates]
+        each = sum(-(-gate_nbytes(len(ranks)) // PAGE) * PAGE for ranks in new)
+        return self.lacks_room(self.comm.Get_size() * each)
 
     def allocate(self, sizes: Sequence[int]) -> tuple[Array, str | None]:
         """Make a window with whole pages for each rank of the node; return this rank's, or why they are not there.
@@ -240,8 +260,12 @@ def _parent_freed(comm: Any, key: int, node: Node) -> None:
 
 
 def _close_all() -> None:
-    """Free everything, in the order in which it was made, before MPI ends."""
-    if MPI.Is_finalized():
+    """Free everything, in the order in which it was made, before MPI ends.
+
+    Not after an exception that nobody handled: the other ranks are elsewhere, and ``python -m mpi4py`` has to come to
+    ending them.
+    """
+    if MPI.Is_finalized() or hasattr(sys, "last_value"):
         return
     while _NODES:
         _NODES.pop(0).close(everything=True)

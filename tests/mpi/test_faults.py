@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Mpi
-from harness import Finished, breaking, check_lines, environment, run, sweep
+from harness import Finished, breaking, check_lines, environment, run, start, sweep
 
 from ringbench.records.run import RUN_FILE, Run, read_run
 
@@ -237,3 +237,10 @@ def test_rows_of_another_host_are_told_from_those_here(mpi: Mpi, tmp_path: Path)
     found = sweep(mpi, tmp_path, "--resume", *CELLS, limit_s=60)
     assert len(own(found, "earlier rows of this run on elsewhere")) == 1, str(found)
     assert len(read_run(file).rows) == 4
+
+
+def test_an_exception_where_others_wait_ends_the_job_with_memory_shared(mpi: Mpi) -> None:
+    """Windows are freed by all ranks together, but not on the way to MPI_Abort."""
+    done = start(mpi, 3, ["-m", "mpi4py", str(Path(__file__).parent / "programs" / "lonely.py")], status=None)
+    assert done.status != 0
+    assert "RuntimeError: alone" in done.stderr

@@ -78,14 +78,14 @@ def ratio(view: View) -> Figure:
 def crossovers(compared: Sequence[Comparison]) -> list[float]:
     """Return the sizes [B] at which the ratio passes 1 between a verdict faster and the next that says slower.
 
-    Between them the logarithm of the ratio is taken for a straight line in that of the size. Cells that cannot be told
-    apart decide nothing.
+    Between them the logarithm of the ratio is taken for a straight line in that of the size. A cell that cannot be told
+    apart decides nothing; where there are two or more between, nobody knows where the ratio passes 1.
     """
-    sure = [one for one in sorted(compared, key=lambda one: one.nbytes) if one.nbytes]
-    sure = [one for one in sure if one.verdict in (FASTER, SLOWER)]
+    cells = [one for one in sorted(compared, key=lambda one: one.nbytes) if one.nbytes]
+    sure = [(at, one) for at, one in enumerate(cells) if one.verdict in (FASTER, SLOWER)]
     found = []
-    for one, other in pairwise(sure):
-        if one.verdict != other.verdict and one.ratio and other.ratio:
+    for (at, one), (where, other) in pairwise(sure):
+        if where - at <= 2 and one.verdict != other.verdict and one.ratio and other.ratio:
             share = log(one.ratio) / (log(one.ratio) - log(other.ratio))
             found.append(exp(log(one.nbytes) + share * log(other.nbytes / one.nbytes)))
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 from ringbench.launch.lab import read_words
 from ringbench.records.ddp_settings import settings_from_json
+from ringbench.records.provenance import MPI_VARIABLES
 from ringbench.records.run import Run
 from ringbench.records.settings import plan_from
 from ringbench.report.change import facts_of_run, head_of_run
@@ -43,7 +44,11 @@ def repeat(run: Run) -> list[str]:
     except (ValueError, TypeError):  # settings of another version, or of no version at all
         return []
     variables = _mapping(first.get("variables"))
-    assigned = [f"{name}={shlex.quote(str(value))}" for name, value in variables.items() if name.isidentifier()]
+    assigned = [
+        f"{name}={shlex.quote(str(value))}"
+        for name, value in variables.items()
+        if name.isidentifier() and name.startswith(MPI_VARIABLES)
+    ]
     return [*assigned, *map(shlex.quote, words)]
 
 

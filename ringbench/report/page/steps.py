@@ -16,7 +16,8 @@ def steps_verdict(cells: Sequence[Flat]) -> str:
 
 
 def _fastest(cells: Sequence[Flat]) -> str:
-    trained = [row for row in cells if row["engine"] != "none"]  # which reduces nothing: the bound, and no way to train
+    # Engine none reduces nothing: it is the bound, and no way to train.
+    trained = [row for row in cells if row["engine"] != "none" and "impossible" not in (row["note"] or "")]
     right = [row for row in trained if row["samples_per_s"] and not row["wrong"]]
     if not right:
         return "No step with right averages was measured."

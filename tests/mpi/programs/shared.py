@@ -174,11 +174,38 @@ def rows_without_room(tests: Battery) -> None:
         shared, ring = worker.measure(tests.comm, settings)
     finally:
         windows.room_in = real
-    tests.check("has room for 0.0 MiB, but a window of" in str(shared.reason), f"{shared.reason}")
+    tests.check("has room for 8.0 KiB, but a window of" in str(shared.reason), f"{shared.reason}")
     tests.check(shared.memory == "shared" and not shared.samples_s, f"{shared}")
     tests.check(ring.memory == "private" and len(ring.samples_s) == 3 and ring.wrong == 0, f"{ring}")
     (there,) = worker.measure(tests.comm, replace(settings, algorithms=("mpi",), memory="shared"))
     tests.check(there.memory == "shared" and there.wrong == 0, f"{there.memory} {there.wrong_detail}")
+
+
+def no_room_for_a_barrier(tests: Battery) -> None:
+    """What a plan makes besides vectors is refused by all ranks too, and so is the first look at where windows lie."""
+    if tests.nranks == 1:
+        return
+    full, new = tests.comm.Dup(), tests.comm.Dup()
+    vector = empty_shared(full, 100)
+    call = lambda: ringbench.plan("allreduce", "shared_memory", full, MPI.IN_PLACE, vector)  # noqa: E731
+    real = windows.room_in
+    windows.room_in = lambda folder: 512
+    try:
+        tests.refused("no room for a barrier", "has room for 0.5 KiB, but a window of", call=call)
+        tests.refused("no room to look", "a window needs 64.0 KiB at least", call=lambda: empty_shared(new, 5))
+    finally:
+        windows.room_in = real
+    call()()
+    empty_shared(new, 5)
+    made = call()
+    full.Free()
+    try:
+        made()
+    except RuntimeError as error:
+        tests.check("was freed" in str(error), str(error))
+    else:
+        tests.check(False, "a plan passed a barrier that went with its communicator")
+    new.Free()
 
 
 def hierarchies(tests: Battery) -> None:
@@ -297,7 +324,7 @@ def closed_gates(tests: Battery) -> None:
     gate.close()
     try:
         meet()
-    except (StopIteration, MPI.Exception):
+    except RuntimeError:  # MPI's exceptions are such
         tests.check(True, "")
     else:
         tests.check(False, "a closed barrier was passed")
@@ -315,6 +342,7 @@ if __name__ == "__main__":
             who_waits_moves_messages(tests)
             refused(tests)
             rows_without_room(tests)
+            no_room_for_a_barrier(tests)
             hierarchies(tests)
             under_load(tests)
             freed_with_communicators(tests)
