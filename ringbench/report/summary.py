@@ -31,6 +31,10 @@ def summary(rows: Sequence[Flat]) -> str:
     measured.sort(key=lambda row: (*(row[name] for name in GROUP), row["nbytes"]))
     for key, members in groupby(measured, key=lambda row: tuple(row[name] for name in GROUP)):
         lines.append(_fastest(key, list(members)))
+    if measured:
+        lines.append(
+            "fastest: by medians whose intervals do not meet; a verdict, as of compare, asks for a rank test too"
+        )
     launches = min((row["launches"] for row in rows), default=1)
     confidence = launch_confidence(launches)
     if confidence is None:
