@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,16 @@ def test_the_library_in_use_tells_its_eager_limits() -> None:
     assert set(found) <= set(EAGER)
     assert all(256 <= nbytes <= 2**24 for nbytes in found.values()), found
     assert eager_limits() == found
+
+
+def test_limits_are_told_before_mpi_runs() -> None:
+    code = (
+        "import mpi4py; mpi4py.rc(initialize=False); from mpi4py import MPI; "
+        "from ringbench.runtime.thresholds import eager_limits; assert eager_limits(); "
+        "print(MPI.Is_initialized()); MPI.Init_thread(MPI.THREAD_MULTIPLE); assert eager_limits()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
 
 
 def test_caches_are_those_of_the_kernel(tmp_path: Path) -> None:

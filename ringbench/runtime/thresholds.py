@@ -34,8 +34,11 @@ def eager_limits() -> dict[str, int]:
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(MPI.__file__)
         provided = ctypes.c_int()
-        # The level that MPI has: Open MPI takes what is asked for here as that of all its calls from now on.
-        if library.MPI_T_init_thread(MPI.Query_thread(), ctypes.byref(provided)):
+        # The level that MPI has: Open MPI takes what is asked for here as that of all its calls from now on. It may be
+        # asked for only while MPI runs, and the limits before that too.
+        runs = MPI.Is_initialized() and not MPI.Is_finalized()
+        level = MPI.Query_thread() if runs else MPI.THREAD_MULTIPLE
+        if library.MPI_T_init_thread(level, ctypes.byref(provided)):
             return {}
         for name in EAGER:
             value = _read(library, name)
