@@ -28,17 +28,18 @@ _ROOM = 64
 def eager_limits() -> dict[str, int]:
     """Return the eager limits that the library in use tells of, in bytes; none where it has no such interface.
 
+    None either where MPI does not run: Open MPI 5.0.11 that was asked before cannot be started any more.
+
     Asked through the tool interface of MPI 3, section 14.3, which mpi4py does not wrap but its module is linked to.
     """
-    found = {}
+    found: dict[str, int] = {}
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        return found
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(MPI.__file__)
         provided = ctypes.c_int()
-        # The level that MPI has: Open MPI takes what is asked for here as that of all its calls from now on. It may be
-        # asked for only while MPI runs, and the limits before that too.
-        runs = MPI.Is_initialized() and not MPI.Is_finalized()
-        level = MPI.Query_thread() if runs else MPI.THREAD_MULTIPLE
-        if library.MPI_T_init_thread(level, ctypes.byref(provided)):
+        # The level that MPI has: Open MPI takes what is asked for here as that of all its calls from now on.
+        if library.MPI_T_init_thread(MPI.Query_thread(), ctypes.byref(provided)):
             return {}
         for name in EAGER:
             value = _read(library, name)
