@@ -10,7 +10,8 @@ from battery import Battery, battery
 from mpi4py import MPI
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
-from ringbench.runtime.plan import DEFAULT_SEGMENT, plan
+from ringbench.runtime.moves import DEFAULT_SEGMENT
+from ringbench.runtime.plan import plan
 from ringbench.schedule.registry import algorithms
 from ringbench.schedule.semantics import COLLECTIVES
 
