@@ -204,7 +204,7 @@ def names(refuse: Refusals) -> None:
     refuse.everywhere("an algorithm that is no name", ones(), ones(), algorithm=["ring"])
     refuse.everywhere("no algorithm", ones(), ones(), "None", algorithm=None)
     refuse.everywhere("no collective", ones(), ones(), "None", collective=None)
-    for segment in (-1, 1.5, "8", True, None):
+    for segment in (-1, 1.5, "8", True):
         refuse.everywhere(f"segment {segment!r}", ones(), ones(), "segment", repr(segment), segment=segment)
     refuse.at_one_rank(
         "unknown algorithm", ones(), ones(), "'rings'", algorithm="ring" if refuse.rank != refuse.last else "rings"
