@@ -11,6 +11,7 @@ import sys
 
 from ringbench.records.units import format_size, parse_sizes
 from ringbench.runtime.arrays import backend_for
+from ringbench.runtime.demands import ITEMSIZE
 
 #: Of the copy's bandwidth, at the largest size.
 ENOUGH = 0.8
@@ -21,7 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", default="1MiB:256MiB:x4")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", default="float32", choices=ITEMSIZE)
     arguments = parser.parse_args()
     share = 0.0
     try:
@@ -29,8 +30,8 @@ def main() -> int:
         if backend.devices():
             print(f"{backend.use(0)['name']}, {arguments.dtype}; GB/s = 10^9 B/s")
         for nbytes in parse_sizes(arguments.sizes):
-            one = backend.empty(nbytes // 4, "float32").view(arguments.dtype)
-            other = backend.empty(nbytes // 4, "float32").view(arguments.dtype)
+            count = nbytes // ITEMSIZE[arguments.dtype]
+            one, other = (backend.empty(count, arguments.dtype) for _ in range(2))
             one[...] = other[...] = 0
             add, repeats = backend.kernel("sum"), max(3, min(200, 2**32 // nbytes))
             rates = {}

@@ -115,6 +115,7 @@ class FakeCudaBackend:
         self.visible, self.current = visible, 0
         self.nccl_module: Any = None
         self.threads = 0
+        self.current_stream = 7
         self.events: list[str] = []
         self.pending: list[Callable[[], object]] = []
 
@@ -220,7 +221,7 @@ class FakeCudaBackend:
         return self.nccl_module
 
     def stream(self) -> int:
-        return 7
+        return self.current_stream
 
     def check_dtype(self, dtype: str) -> None:
         numpy_dtype(dtype)

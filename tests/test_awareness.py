@@ -77,6 +77,7 @@ def test_a_library_that_only_sends_is_refused_for_its_reductions_alone() -> None
         (Trial(text="", status=139), "ended with signal 11 (SIGSEGV)"),
         (Trial(text="=   EXIT CODE: 11\n", status=11), "ended with signal 11 (SIGSEGV)"),
         (Trial(text="exited on signal 7 (Bus error)", status=135), "ended with signal 7 (SIGBUS)"),
+        (Trial(text="APPLICATION TERMINATED\nkilled by signal: 9", status=1), "ended with signal 9 (SIGKILL)"),
         (Trial(text="", status=None), "came to no end"),
         (Trial(text="x\nringbench: Sendrecv: 3 of 4 elements are wrong\n", status=2), "3 of 4 elements are wrong"),
         (Trial(text="", status=3), "ended with status 3"),

@@ -6,6 +6,8 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import mpi4py
@@ -15,10 +17,11 @@ import pytest
 mpi4py.rc(initialize=False)  # its constants are enough
 
 from ringbench import ddp  # noqa: E402
+from ringbench.ddp import engines as of_engines  # noqa: E402
 from ringbench.ddp.choices import CALLING, ENGINES, algorithm_for, reaches_into_buckets  # noqa: E402
 from ringbench.ddp.clip import clip, sum_of_squares  # noqa: E402
 from ringbench.ddp.determinism import exact_average, ulp_distance  # noqa: E402
-from ringbench.ddp.engines import MAKERS, Blocking, Engine, Job, Nonblocking, Nothing  # noqa: E402
+from ringbench.ddp.engines import MAKERS, Blocking, Engine, Job, Nonblocking, Nothing, Threaded  # noqa: E402
 from ringbench.ddp.mlp import Digits, backward, batches, initial_parameters, load_digits, part  # noqa: E402
 from ringbench.runtime.execute import Plan  # noqa: E402
 from ringbench.schedule.registry import algorithms  # noqa: E402
@@ -107,6 +110,30 @@ def test_blocking_runs_all_at_the_end_and_nothing_runs_nothing() -> None:
         assert log == []
         engine.finish()
         assert log == wanted
+
+
+def test_a_thread_that_gets_no_device_says_so_and_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def enter_thread() -> None:
+        raise RuntimeError("no device")
+
+    monkeypatch.setattr(of_engines, "thread_level", lambda: "multiple")
+    monkeypatch.setattr(of_engines, "BACKENDS", [SimpleNamespace(enter_thread=enter_thread)])
+    log: list[str] = []
+    engine = Threaded()
+
+    def use() -> None:
+        engine.launch(Job("one", (lambda: log.append("one"),)))
+        try:
+            engine.finish()
+        except RuntimeError as error:
+            log.append(str(error))
+        engine.close()
+
+    user = Thread(target=use, daemon=True)
+    user.start()
+    user.join(30)
+    assert log == ["no device"]
+    assert not user.is_alive()
 
 
 def test_every_engine_that_can_be_chosen_can_be_made() -> None:

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import mpi4py
 import pytest
 
-from ringbench.runtime.devices import device_of, device_warnings, devices_line
+mpi4py.rc(initialize=False)  # its constants are enough
+
+from ringbench.cli import devices  # noqa: E402
+from ringbench.records.ddp_settings import DdpSettings  # noqa: E402
+from ringbench.records.settings import Settings  # noqa: E402
+from ringbench.runtime.awareness import Said, Trial  # noqa: E402
+from ringbench.runtime.devices import device_of, device_warnings, devices_line  # noqa: E402
+from ringbench.runtime.ranks import hosts_line  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -44,3 +53,36 @@ def test_no_device_is_no_warning() -> None:
 def test_the_table_is_a_line() -> None:
     shown = devices_line([entry(0), entry(1, host="b", device=2)])
     assert shown == "0: a 0 (0000:17:00.0, GPU); 1: b 2 (0000:17:00.0, GPU)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "tried"),
+    [
+        (Settings(device="cuda", algorithms=("ring",)), True),
+        (Settings(device="cuda", algorithms=("ring",), staging="host"), False),
+        (Settings(algorithms=("ring",)), False),
+        (Settings(device="cuda", algorithms=("nccl",)), False),
+        (Settings(device="cuda", algorithms=("nccl", "ring")), True),
+        (DdpSettings(device="cuda", algorithms=("nccl",), engines=("blocking", "none")), False),
+        (DdpSettings(device="cuda", algorithms=("nccl",), engines=("iallreduce",)), True),
+    ],
+)
+def test_what_gives_the_library_arrays_of_a_device_is_tried(settings: Settings | DdpSettings, tried: bool) -> None:
+    assert devices.needs_trial(settings) is tried
+
+
+@pytest.mark.parametrize(
+    ("engines", "refused"),
+    [(("blocking",), False), (("blocking", "iallreduce"), True), (("iallreduce_progress",), True)],
+)
+def test_engines_of_the_library_need_its_reductions(
+    monkeypatch: pytest.MonkeyPatch, engines: tuple[str, ...], refused: bool
+) -> None:
+    job = hosts_line([{"host": "a", "mpi_library": "MPICH Version: 5.0.2"}])
+    trial = Trial(text=f"{job}\nSendrecv works with arrays of device cuda\n", status=-11)
+    monkeypatch.setattr(devices, "try_by_singleton", lambda environ: trial)
+    monkeypatch.setattr(devices, "ask_library", lambda comm: Said(library="MPICH", supported=None, answers=()))
+    comm = SimpleNamespace(Get_rank=lambda: 0, bcast=lambda value, root: value)
+    found = devices.refuse_run(comm, DdpSettings(device="cuda", algorithms=("ring",), engines=engines), False)
+    assert (found is not None) is refused
+    assert found is None or found.startswith("device 'cuda': Allreduce of MPICH does not take arrays of a device")

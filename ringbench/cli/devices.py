@@ -26,9 +26,16 @@ TRIAL_LIMIT_S = 90.0
 CHECK = ("run", "--check", "--device=cuda")
 
 
+def running(settings: Settings | DdpSettings) -> set[str]:
+    """Return the names of what runs: an engine of the library's own reductions runs ``mpi``, whatever is named."""
+    from ringbench.ddp.choices import LIBRARYS_OWN
+
+    return {*settings.algorithms, *("mpi" for engine in getattr(settings, "engines", ()) if engine in LIBRARYS_OWN)}
+
+
 def needs_trial(settings: Settings | DdpSettings) -> bool:
     """Say whether messages of arrays of a device are to be given to the MPI library as they are."""
-    return settings.device == "cuda" and settings.staging == "none" and set(settings.algorithms) != {"nccl"}
+    return settings.device == "cuda" and settings.staging == "none" and running(settings) != {"nccl"}
 
 
 def try_by_job(nranks: int, mpirun: Mpirun, extra: Sequence[str], environ: Mapping[str, str]) -> Trial:
@@ -100,7 +107,7 @@ def refuse_sweep(settings: Settings, nranks: int, mpirun: Mpirun, extra: Sequenc
     if not needs_trial(settings):
         return None
     trial = try_by_job(min(2, nranks), mpirun, extra, os.environ)
-    return refusal(ask_library(), trial, settings.algorithms)
+    return refusal(ask_library(), trial, running(settings))
 
 
 def refuse_run(comm: Any, settings: Settings | DdpSettings, tried: bool) -> str | None:
@@ -110,13 +117,14 @@ def refuse_run(comm: Any, settings: Settings | DdpSettings, tried: bool) -> str 
     not.
     """
     from ringbench.runtime.awareness import refusal
+    from ringbench.runtime.ranks import OF_ONE_JOB
 
     problem = None
     if needs_trial(settings) and not tried and comm.Get_rank() == 0:
         trial = try_by_singleton(os.environ)
         said = ask_library(comm)
-        if "of one job" in trial.text or said.supported is False:
-            problem = refusal(said, trial, settings.algorithms)
+        if OF_ONE_JOB in trial.text or said.supported is False:
+            problem = refusal(said, trial, running(settings))
         else:
             answers = ", ".join(said.answers) or "nothing"
             say(

@@ -254,17 +254,16 @@ def run_command(arguments: argparse.Namespace) -> int:
     except UsageError as error:  # of a plan that only some nodes can read, maybe: to be told to the others
         problem = str(error)
     comm = world(settings.thread_level) if settings else world()
-    if arguments.check:
-        return _check_ranks(comm, settings or Settings())
     rank, nranks = comm.Get_rank(), comm.Get_size()
-    problem, ranks = _prepare(comm, arguments, settings, problem)
-    if problem is not None:
-        if rank == 0:
-            say(f"ringbench: {problem}")
-        comm.Barrier()
-        return 2
-    assert settings is not None
+    ranks: list[dict[str, Any]] = []
+    if not arguments.check:
+        problem, ranks = _prepare(comm, arguments, settings, problem)
+        if problem is not None:
+            return _refused(comm, problem)
     try:
+        if arguments.check:
+            return _check_ranks(comm, settings or Settings())
+        assert settings is not None
         return _measure(comm, arguments, settings, ranks)
     except CannotWriteError as error:
         abort_job(comm, f"ringbench: {error}")
@@ -280,17 +279,22 @@ def _check_ranks(comm: Any, settings: Settings) -> int:
 
     try:
         line = hosts_line(gather_ranks(comm, package_version()))
-    except ValueError as error:  # the same on all ranks
-        raise UsageError(str(error)) from None
-    if comm.Get_rank() == 0:
-        print(line, flush=True)
-    if settings.device != "cpu":
-        try:
+        if comm.Get_rank() == 0:
+            print(line, flush=True)
+        if settings.device != "cpu":
             check_transfers(comm, settings)
-        except ValueError as error:  # the same on all ranks
-            raise UsageError(str(error)) from None
+    except ValueError as error:  # the same on all ranks
+        return _refused(comm, str(error))
     comm.Barrier()  # or a launcher might end rank 0, at the first exit, before it has spoken
     return 0
+
+
+def _refused(comm: Any, problem: str) -> int:
+    """Say once what is wrong, the same on all ranks; return the exit status. Collective."""
+    if comm.Get_rank() == 0:
+        say(f"ringbench: {problem}")
+    comm.Barrier()
+    return 2
 
 
 def abort_job(comm: Any, text: str) -> NoReturn:

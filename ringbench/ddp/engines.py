@@ -143,8 +143,11 @@ class Threaded:
 
     def _work(self) -> None:
         failure: BaseException | None = None
-        for backend in BACKENDS:
-            backend.enter_thread()
+        try:
+            for backend in BACKENDS:
+                backend.enter_thread()
+        except BaseException as error:
+            failure = error
         while (job := self._jobs.get()) is not _END:
             if job is None:
                 self._done.put(failure)

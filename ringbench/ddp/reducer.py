@@ -18,7 +18,7 @@ from ringbench.ddp.hooks import Hook, Stage
 from ringbench.ddp.layout import Allocate, Filled, agreed_layout, bucket_memory, by_name, filled
 from ringbench.runtime.arrays import Array, backend_of
 from ringbench.runtime.execute import Plan
-from ringbench.runtime.plan import DEFAULT_SEGMENT, plan
+from ringbench.runtime.plan import plan
 from ringbench.schedule.registry import RESERVED, algorithms
 
 Self = TypeVar("Self", bound="DataParallel")
@@ -71,7 +71,7 @@ class DataParallel:
         unused: str = "zero",
         check_steps: bool = True,
         allocate: Allocate | None = None,
-        segment: int = DEFAULT_SEGMENT,
+        segment: int | None = None,
         staged: bool = False,
     ) -> None:
         named = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters)

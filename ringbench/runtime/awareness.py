@@ -11,7 +11,7 @@ import ctypes
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,7 +141,7 @@ class Trial:
 
 def _signal(status: int | None, text: str) -> str | None:
     """Return the name of the signal that a rank died of, by the status of a shell or what launchers say of it."""
-    found = re.search(r"(?:signal:? |signal )(\d+)|EXIT CODE: (\d+)", text)
+    found = re.search(r"signal:? (\d+)|EXIT CODE: (\d+)", text)
     number = int(next(filter(None, found.groups()))) if found else 0
     if not number and status is not None:
         number = -status if status < 0 else status - 128 if status > 128 else 0
@@ -151,7 +151,7 @@ def _signal(status: int | None, text: str) -> str | None:
         return None
 
 
-def refusal(said: Said, trial: Trial, algorithms: Sequence[str]) -> str | None:
+def refusal(said: Said, trial: Trial, algorithms: Collection[str]) -> str | None:
     """Return in one line why a job with messages of a device's arrays cannot be, and the ways out; None where it can.
 
     The library's own reductions count only where they are to be measured.
@@ -163,7 +163,7 @@ def refusal(said: Said, trial: Trial, algorithms: Sequence[str]) -> str | None:
     told = trial.answers or ", ".join(said.answers) or "it says nothing of CUDA"
     out = "; --staging host copies through the host instead"
     if failed == [REDUCTION]:
-        out += ", and without mpi among the --algorithms no reduction of the library's is needed"
+        out += ", and without mpi among the --algorithms (iallreduce among the --engines) no Allreduce is needed"
     return (
         f"device 'cuda': {failed[0]} of {said.library} does not take arrays of a device ({told}; a trial {trial.end}): "
         f"{how_to_enable(said.library)}{out}"

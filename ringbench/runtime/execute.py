@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ringbench.runtime.arrays import Array, Backend
+from ringbench.runtime.arrays import HALVES, Array, Backend
 from ringbench.runtime.moves import Combine, Copy, Divide, Exchange, Gather, Piece, Program
 from ringbench.runtime.progress import Call as Call
 from ringbench.runtime.progress import Progress
@@ -267,7 +267,7 @@ def bind(
             mirrored.append(move.recv)
 
     kernel = backend.kernel(op)
-    single = op in ("sum", "average") and not backend.asynchronous and dtype.name not in ("float16", "bfloat16")
+    single = op in ("sum", "average") and not backend.asynchronous and dtype.name not in HALVES
     fused = partial(backend.fused, op, dtype.name)
     for move in launches(program.moves, lambda terms, divide: fused(terms, nranks if divide else None) is not None):
         if isinstance(move, Exchange):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mpi4py import MPI
 
 from ringbench.runtime.agree import agree
 from ringbench.runtime.arrays import Array, Backend
+from ringbench.runtime.demands import NCCL_OPS
 from ringbench.runtime.execute import Call
 from ringbench.schedule.blocks import block_sizes
 
 #: What NCCL calls the operations; an average is its sum, divided as all algorithms do.
-OPS = {"sum": "SUM", "average": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
+OPS = {op: "SUM" if op == "average" else op.upper() for op in NCCL_OPS}
 
 _key: int | None = None
 
@@ -59,39 +61,41 @@ def nccl_calls(
 ) -> list[Call]:
     """Bind NCCL's call for a whole vector of ``count`` elements; ``sendbuf`` None means in place. Collective.
 
-    NCCL works on the current stream, behind what the caller has started there: the host waits for it at the end alone.
-    In place its reduce_scatter leaves a block where that lay, so that a copy to the start follows. Raises ValueError
-    for blocks that are not all of one length, and see ``communicator``.
+    NCCL works on the stream that is current in the call, behind what the caller has started there: the host waits for
+    it at the end alone. In place its reduce_scatter leaves a block where that lay, so that a copy to the start follows.
+    Raises ValueError for blocks that are not all of one length, and see ``communicator``.
     """
     nranks, rank = comm.Get_size(), comm.Get_rank()
     sizes = block_sizes(count, nranks)
     if collective in ("reduce_scatter", "allgather") and min(sizes) != max(sizes):
         raise ValueError(f"nccl: {count} elements are no {nranks} blocks of one length, as {collective} wants them")
     own = communicator(comm, backend)
-    nccl, stream = backend.nccl(), backend.stream()
+    nccl = backend.nccl()
     kind, redop = getattr(nccl, f"NCCL_{recvbuf.dtype.name.upper()}"), getattr(nccl, f"NCCL_{OPS[op]}")
     given = recvbuf if sendbuf is None else sendbuf
     result, block = recvbuf, slice(rank * sizes[0], (rank + 1) * sizes[0])
     send, recv = backend.extent(given)[0], backend.extent(recvbuf)[0]
     calls: list[Call] = []
+
+    def run(call: Callable[..., object], *arguments: object) -> None:
+        call(*arguments, backend.stream())
+
     if collective == "allreduce":
-        calls.append((own.allReduce, (send, recv, count, kind, redop, stream)))
+        calls.append((run, (own.allReduce, send, recv, count, kind, redop)))
     elif collective == "reduce_scatter":
         result = recvbuf[: sizes[0]]
         into = recvbuf[block] if sendbuf is None else recvbuf
-        calls.append((own.reduceScatter, (send, backend.extent(into)[0], sizes[0], kind, redop, stream)))
+        calls.append((run, (own.reduceScatter, send, backend.extent(into)[0], sizes[0], kind, redop)))
         if sendbuf is None and rank:
             calls.append((backend.copy, (result, into)))
     elif collective == "allgather":
         brought = recvbuf[block] if sendbuf is None else sendbuf
-        calls.append((own.allGather, (backend.extent(brought)[0], recv, sizes[0], kind, stream)))
+        calls.append((run, (own.allGather, backend.extent(brought)[0], recv, sizes[0], kind)))
     elif collective == "bcast":
-        calls.append((own.broadcast, (send if rank == root else recv, recv, count, kind, root, stream)))
-    elif collective == "reduce":
-        calls.append((own.reduce, (send, recv, count, kind, redop, root, stream)))
+        calls.append((run, (own.broadcast, send if rank == root else recv, recv, count, kind, root)))
+    else:  # reduce, the last of NCCL_COLLECTIVES
+        calls.append((run, (own.reduce, send, recv, count, kind, redop, root)))
         result = recvbuf if rank == root else recvbuf[:0]
-    else:
-        raise ValueError(f"nccl: {collective} is not bound")
     if op == "average" and collective in ("allreduce", "reduce_scatter", "reduce") and nranks > 1 and result.size:
         calls.append((backend.divide, (result, nranks)))
     return [*calls, (backend.synchronize, ())]

@@ -8,11 +8,11 @@ from mpi4py import MPI
 
 from ringbench.runtime.agree import agree
 from ringbench.runtime.arrays import Array, Backend, backend_of
-from ringbench.runtime.choices import Choose, choose_by_rule, default_chunks
+from ringbench.runtime.choices import Choose, choose_by_rule, default_chunks, default_segment
 from ringbench.runtime.compile import compile_program
 from ringbench.runtime.demands import check_nccl, check_types
 from ringbench.runtime.execute import TAG, TAGS, Plan, bind
-from ringbench.runtime.moves import CACHE_NBYTES, DEFAULT_SEGMENT, check_segment, segment_elements
+from ringbench.runtime.moves import CACHE_NBYTES, check_segment, segment_elements
 from ringbench.runtime.nccl import nccl_calls
 from ringbench.runtime.shared import Reach, may_share, reach
 from ringbench.runtime.vendor import check_count, reducible_type, vendor_calls
@@ -21,7 +21,7 @@ from ringbench.schedule.parameters import DEFAULTS, Groups, check_value, groups_
 from ringbench.schedule.registry import RESERVED, Algorithm, algorithm_named
 from ringbench.schedule.semantics import collective_named
 
-__all__ = ["DEFAULT_SEGMENT", "Plan", "plan"]
+__all__ = ["Plan", "plan"]
 
 #: One more than the number of any plan that this process has part in. A new plan gets the highest of its ranks, so that
 #: they agree on its tag, and no other plan of its communicator has that until all tags were taken in turn.
@@ -35,7 +35,7 @@ def plan(
     sendbuf: Array,
     recvbuf: Array,
     op: str = "sum",
-    segment: int = DEFAULT_SEGMENT,
+    segment: int | None = None,
     *,
     root: int = 0,
     chunks: int | None = None,
@@ -59,13 +59,13 @@ def plan(
 
     ``algorithm`` is a registered name, ``mpi`` for the library's own call, ``nccl`` for NCCL's on arrays of a GPU, or
     ``auto`` for what ``choose(collective, ranks, bytes)`` names. Messages longer than ``segment`` bytes are cut (0: not
-    cut). ``chunks`` are those of a
-    pipeline (None: by the size). ``groups`` says which ranks share a node (None: what MPI_Comm_split_type finds),
-    ``outer`` which allreduce runs between nodes, ``inner`` what runs inside them (None: ``shared_memory`` where all
-    buffers come from ``empty_shared``, else ``ring``). Planning is collective: every rank must call it, and what is
-    wrong on any rank is raised on all of them as the same ValueError, which names the ranks and the values. ``start``,
-    ``test`` and ``wait`` of a plan run it in the background, see ``Plan``. ``staged`` has messages of arrays on a
-    device go through buffers of the host, for MPI libraries that cannot take arrays of a device.
+    cut; None: at ``moves.DEFAULT_SEGMENT`` on the host, not on a device). ``chunks`` are those of a pipeline (None: by
+    the size). ``groups`` says which ranks share a node (None: what MPI_Comm_split_type finds), ``outer`` which
+    allreduce runs between nodes, ``inner`` what runs inside them (None: ``shared_memory`` where all buffers come from
+    ``empty_shared``, else ``ring``). Planning is collective: every rank must call it, and what is wrong on any rank is
+    raised on all of them as the same ValueError, which names the ranks and the values. ``start``, ``test`` and ``wait``
+    of a plan run it in the background, see ``Plan``. ``staged`` has messages of arrays on a device go through buffers
+    of the host, for MPI libraries that cannot take arrays of a device.
     """
     if comm.Is_inter():
         raise ValueError("comm is an intercommunicator: its two groups are no ring; merge them first")
@@ -86,6 +86,7 @@ def plan(
     _plans = number + 1
 
     assert request.backend is not None
+    assert request.segment is not None
     send = None if request.in_place else request.backend.flat(sendbuf)
     recv = request.backend.flat(recvbuf)
     if algorithm == "nccl":
@@ -108,7 +109,7 @@ def plan(
         request.count,
         in_place=request.in_place,
         average=request.average,
-        segment=segment_elements(segment, itemsize),
+        segment=segment_elements(request.segment, itemsize),
         cache=CACHE_NBYTES // itemsize,
     )
     arrays = {"result": recv} if send is None else {"input": send, "result": recv}
@@ -157,7 +158,7 @@ class _Request:
         collective: str,
         algorithm: str,
         op: str,
-        segment: int,
+        segment: int | None,
         root: int,
         chunks: int | None,
         groups: Groups | None,
@@ -207,9 +208,11 @@ class _Request:
         self.root = root
         if self.root >= nranks and semantics.rooted:
             raise ValueError(f"root {self.root!r}: must be one of the {nranks} ranks")
+        self.backend = backend_of(recvbuf)
+        if self.segment is None:
+            self.segment = default_segment(self.backend.device)
         if isinstance(self.segment, bool) or not isinstance(self.segment, int) or self.segment < 0:
             raise ValueError(f"segment {self.segment!r}: must be a number of bytes, 0 for none")
-        self.backend = backend_of(recvbuf)
         self.dtype = str(recvbuf.dtype)
         self.count = int(recvbuf.size)
         check_types(self.collective, self.op, self.dtype)

@@ -123,6 +123,10 @@ def ring_edges_line(ranks: Sequence[Mapping[str, Any]]) -> str | None:
     return line if edges == nnodes else f"{line}; {nnodes} are possible with ranks in order of nodes (--map-by slot)"
 
 
+#: By these words of ``hosts_line`` a job is known to have started.
+OF_ONE_JOB = "of one job"
+
+
 def hosts_line(ranks: Sequence[Mapping[str, Any]]) -> str:
     """Return a line that says which ranks run on which hosts, and with which library."""
     hosts: dict[str, list[int]] = {}
@@ -130,7 +134,7 @@ def hosts_line(ranks: Sequence[Mapping[str, Any]]) -> str:
         hosts.setdefault(rank["host"], []).append(number)
     where = ", ".join(f"{host}: {_ranges(numbers)}" for host, numbers in hosts.items())
     library = ranks[0]["mpi_library"].partition(",")[0]
-    return f"{len(ranks)} rank{'s'[: len(ranks) > 1]} of one job ({where}), {library}"
+    return f"{len(ranks)} rank{'s'[: len(ranks) > 1]} {OF_ONE_JOB} ({where}), {library}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

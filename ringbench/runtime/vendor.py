@@ -6,7 +6,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from ringbench.runtime.arrays import Array, Backend
+from ringbench.runtime.arrays import HALVES, Array, Backend
 from ringbench.runtime.execute import MPI_TYPES, Call, buffer_spec
 from ringbench.runtime.moves import MESSAGE_LIMIT
 from ringbench.schedule.blocks import block_offsets, block_sizes
@@ -38,7 +38,7 @@ def reducible_type(dtype: str) -> MPI.Datatype:
 
     The types of two bytes are extensions of a library, or MPI 5; mpi4py knows them from version 4.1 on.
     """
-    if dtype not in ("float16", "bfloat16"):
+    if dtype not in HALVES:
         return MPI_TYPES[dtype]
     found = getattr(MPI, f"{dtype.upper()}_T", MPI.DATATYPE_NULL)
     if found == MPI.DATATYPE_NULL:

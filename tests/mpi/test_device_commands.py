@@ -47,6 +47,13 @@ def test_what_a_trial_does_not_show_is_refused_in_one_line(mpi: Mpi) -> None:
     assert line.endswith("--staging host copies through the host instead")
 
 
+def test_a_rank_that_fails_in_a_check_ends_the_others(mpi: Mpi) -> None:
+    done = start(mpi, 2, ["device_command.py", "broken", "run", "--check", "--device=cuda"], status=None, limit_s=60)
+    assert done.status not in (0, 2)
+    assert "ringbench: rank 1 of 2 failed" in done.stderr
+    assert "RuntimeError: out of memory" in done.stderr
+
+
 def test_nccl_stands_beside_the_ring_in_a_loop(mpi: Mpi, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["run", *FEW, "--algorithms=nccl,ring", "--staging=host", "--sync=loop", f"--out={out}"]

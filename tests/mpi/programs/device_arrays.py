@@ -18,6 +18,7 @@ from ringbench.records.settings import Settings
 from ringbench.runtime import worker
 from ringbench.runtime.arrays import NumpyBackend, register_backend
 from ringbench.runtime.devices import bind_devices, device_warnings, devices_line
+from ringbench.runtime.moves import DEFAULT_SEGMENT
 from ringbench.runtime.plan import plan
 from ringbench.schedule.registry import algorithms
 from ringbench.schedule.semantics import COLLECTIVES
@@ -158,6 +159,7 @@ def by_nccl(tests: Battery, backend: FakeCudaBackend) -> None:
                     recv = on_device(case.recvbuf, backend)
                     send = recv if case.sendbuf is case.recvbuf else on_device(case.sendbuf, backend)
                     run = plan(collective, "nccl", tests.comm, send, recv, op)
+                    backend.current_stream += 1  # the stand-in asserts that it gets the stream of the call
                     what = f"nccl {collective} {dtype} {op} {placement}"
                     for salt in (1, 2):
                         backend.launch("fill", partial(case.fill, salt))
@@ -187,6 +189,19 @@ def by_nccl(tests: Battery, backend: FakeCudaBackend) -> None:
         another.Free()
     finally:
         backend.nccl_module = None
+
+
+def whole(tests: Battery, backend: FakeCudaBackend) -> None:
+    """Messages of a device are not cut unless asked for; those of the host are, as ever."""
+    count = 2 * tests.nranks * DEFAULT_SEGMENT // 4
+    for array, longest in (
+        (on_device(np.zeros(count, np.float32), backend), 2 * DEFAULT_SEGMENT),
+        (np.zeros(count, np.float32), DEFAULT_SEGMENT),
+    ):
+        run = plan("allreduce", "ring", tests.comm, MPI.IN_PLACE, array)
+        sent = [arguments[0][1] * 4 for call, arguments in run.calls if call == tests.comm.Sendrecv]
+        tests.check(all(nbytes == longest for nbytes in sent), f"{type(array).__name__}: messages of {set(sent)} bytes")
+        tests.check(bool(sent) == (tests.nranks > 1), f"{len(sent)} messages")
 
 
 def forgotten(tests: Battery) -> None:
@@ -276,6 +291,7 @@ if __name__ == "__main__":
         results(tests, backend)
         each_wait(tests, backend)
         by_nccl(tests, backend)
+        whole(tests, backend)
         bound(tests)
         refused(tests, backend)
         measured(tests)

@@ -15,7 +15,8 @@ from vectors import DTYPES, KINDS, OUT, PLACEMENTS, REDUCING, ROOTED, Case, Reco
 import ringbench.collectives  # noqa: F401  (fills the registry)
 from ringbench.records.settings import Settings
 from ringbench.runtime import worker
-from ringbench.runtime.plan import DEFAULT_SEGMENT, plan
+from ringbench.runtime.moves import DEFAULT_SEGMENT
+from ringbench.runtime.plan import plan
 from ringbench.runtime.vendor import reducible_type
 from ringbench.schedule.cost import cost
 from ringbench.schedule.registry import algorithm_named, algorithms

@@ -10,7 +10,8 @@ from battery import Battery, battery
 from mpi4py import MPI
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
-from ringbench.runtime.plan import DEFAULT_SEGMENT, plan
+from ringbench.runtime.moves import DEFAULT_SEGMENT
+from ringbench.runtime.plan import plan
 from ringbench.schedule.registry import algorithms
 from ringbench.schedule.semantics import COLLECTIVES
 
@@ -207,7 +208,7 @@ def names(refuse: Refusals) -> None:
     refuse.everywhere("an algorithm that is no name", ones(), ones(), algorithm=["ring"])
     refuse.everywhere("no algorithm", ones(), ones(), "None", algorithm=None)
     refuse.everywhere("no collective", ones(), ones(), "None", collective=None)
-    for segment in (-1, 1.5, "8", True, None):
+    for segment in (-1, 1.5, "8", True):
         refuse.everywhere(f"segment {segment!r}", ones(), ones(), "segment", repr(segment), segment=segment)
     refuse.at_one_rank(
         "unknown algorithm", ones(), ones(), "'rings'", algorithm="ring" if refuse.rank != refuse.last else "rings"

@@ -6,7 +6,8 @@ from battery import battery
 from vectors import OUT, PLACEMENTS, Case
 
 import ringbench.collectives  # noqa: F401  (fills the registry)
-from ringbench.runtime.plan import DEFAULT_SEGMENT, plan
+from ringbench.runtime.moves import DEFAULT_SEGMENT
+from ringbench.runtime.plan import plan
 from ringbench.schedule.registry import algorithms
 
 COUNTS = tuple(2**power + more for power in (1, 3, 5, 10, 15) for more in (-1, 0, 1))
