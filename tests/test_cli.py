@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from ringbench.arguments import FORMATS, UsageError, make_parser
-from ringbench.cli import main, measuring, talk
+from ringbench.cli import COMMANDS, main, measuring, talk
 from ringbench.launch import sweep as sweeping
 from ringbench.records.provenance import package_version
 from ringbench.records.row import Row
@@ -1090,3 +1090,20 @@ def test_results_that_cannot_be_written_are_one_line() -> None:
     assert full.stderr.decode().splitlines() == ["ringbench: [Errno 28] No space left on device"]
     closed = subprocess.run(f"{line} >&-", shell=True, stderr=subprocess.PIPE, check=False)
     assert b"Traceback" not in closed.stderr
+
+
+def test_a_package_that_is_not_there_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(name: str) -> Callable[[object], int]:
+        def command(arguments: object) -> int:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        return command
+
+    monkeypatch.setitem(COMMANDS, "list", lacking("numpy.linalg"))
+    assert main(["list"]) == 2
+    assert capsys.readouterr().err == f"ringbench: No module named 'numpy.linalg' in {sys.executable}\n"
+    monkeypatch.setitem(COMMANDS, "list", lacking("ringbench.nothing"))
+    with pytest.raises(ModuleNotFoundError):
+        main(["list"])

@@ -54,6 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         say_once(f"ringbench: {error}")
         return 2
+    except ModuleNotFoundError as error:
+        if (error.name or "ringbench").partition(".")[0] == "ringbench":
+            raise  # ours to answer for
+        say_once(f"ringbench: {error} in {sys.executable}")
+        return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
