@@ -37,3 +37,16 @@ def test_losses_of_compressions_stand_beside_each_other(mpi: Mpi) -> None:
     assert plain == sorted(plain, reverse=True)
     assert half == pytest.approx(plain, rel=0.01)
     assert few[0] > plain[0]
+
+
+def test_costs_of_compressions_stand_beside_a_ring(mpi: Mpi) -> None:
+    words = [str(ROOT / "benchmarks" / "compression_cost.py"), "--rows", "64", "--compress", "fp16,sign,topk:0.01"]
+    heads, _, *rows = table(start(mpi, 3, words).stdout)
+    assert heads[-3:] == ["gained", "error", "sends more from"]
+    assert [row[0] for row in rows] == ["fp16", "sign", "topk:0.01"]
+    half, sign, few = rows
+    assert half[1] == "50.0%"
+    assert float(half[-2]) < 0.01 < float(sign[-2]) < 1
+    assert half[-1] == "never"
+    assert sign[-1].startswith("N = 6")  # gathers 1/32 of the vector from each
+    assert 0.5 < float(few[-2]) <= 1.1
