@@ -357,9 +357,18 @@ def test_a_run_that_was_cut_short_is_shown_and_said_to_be_so(capsys: pytest.Capt
 @pytest.mark.parametrize("command", ["table", "fit", "compare"])
 def test_a_run_that_is_not_there(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
-    for path in ("absent", "empty", "absent/run.jsonl"):
+    for path in ("absent", "absent/run.jsonl"):
         assert main([command, path]) == 2
         assert capsys.readouterr() == ("", f"ringbench: {path}: No such file or directory\n")
+    assert main([command, "empty"]) == 2
+    assert capsys.readouterr() == ("", "ringbench: empty: no run.jsonl in this folder\n")
+    for name in ("d", "b", "c", "a"):
+        Path("empty", name).mkdir()
+        Path("empty", name, RUN_FILE).touch()
+    assert main([command, "empty"]) == 2
+    assert capsys.readouterr().err == (
+        "ringbench: empty: no run.jsonl in this folder; there are empty/a, empty/b, empty/c, and 1 more\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["table", "fit", "compare"])

@@ -33,3 +33,5 @@ a bare Sendrecv between nodes: fastest and slowest size differ by 1.8%
 
 def test_table_of_a_link() -> None:
     assert render_link([(65536, 0.0014), (2**20, 0.022)], RATE) == TABLE
+    said = render_link([(65536, 0.0014), (2**20, 0.044)], RATE).splitlines()
+    assert said[-1] == "below 80% of the rate: what was measured are the cores of this machine, not the links"

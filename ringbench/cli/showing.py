@@ -13,7 +13,7 @@ from ringbench.cli.talk import WrongDataError, say, words_of
 from ringbench.records.ddp_row import DdpRow
 from ringbench.records.ddp_settings import DdpSettings, settings_from_json
 from ringbench.records.row import Row
-from ringbench.records.run import Run, encode, read_run
+from ringbench.records.run import RUN_FILE, Run, encode, read_run, run_file
 from ringbench.records.units import format_size
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
         try:
             run = read_run(path)
         except OSError as error:
-            raise UsageError(f"{path}: {error.strerror or error}") from None
+            raise UsageError(f"{path}: {_runs_in(Path(path)) or error.strerror or error}") from None
         except ValueError as error:
             raise WrongDataError(str(error)) from None
         if run.torn:
@@ -38,6 +38,15 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
             say(f"ringbench: {run.path}: the run is {run.status}")
         runs.append(run)
     return runs
+
+
+def _runs_in(folder: Path) -> str:
+    """Say of a folder that is none of a run which of those in it are."""
+    if not folder.is_dir() or run_file(folder).exists():
+        return ""
+    found = sorted(str(one.parent) for one in folder.glob(f"*/{RUN_FILE}"))
+    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"no {RUN_FILE} in this folder" + (f"; there are {', '.join(found[:3])}{more}" if found else "")
 
 
 def showing(show: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

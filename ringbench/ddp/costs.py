@@ -120,7 +120,8 @@ def costs_of(settings: DdpSettings) -> Costs | None:
         if getattr(settings, name) and getattr(settings, needs) is None:
             raise ValueError(f"{name} goes with {needs}, which is not given")
     if settings.fit is not None:
-        if not run_file(settings.fit).is_file():  # a pipe, say, that a run names which somebody else has made
+        file = run_file(settings.fit)
+        if file.exists() and not file.is_file():  # a pipe, say, that a run names which somebody else has made
             raise ValueError(f"{settings.fit}: no file of a run")
         return FittedLinks(result=fit_rows(read_run(settings.fit).rows, resamples=0), dtype=settings.dtype)
     gamma = parse_bandwidth(settings.gamma) if settings.gamma is not None else 0.0
