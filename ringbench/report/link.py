@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from ringbench.records.units import format_size
 
-
 #: A link of whose rate less gets through was not what messages waited for.
 SLOW = 0.8
 
