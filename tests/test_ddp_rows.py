@@ -23,6 +23,7 @@ from ringbench.records.ddp_settings import (
 from ringbench.records.run import RUN_FILE, SCHEMA_VERSION, append, read_run
 from ringbench.report.ddp import render_measured_levers, render_steps
 from ringbench.report.ddp_trace import render_steps_trace
+from ringbench.report.page.steps import steps_verdict
 
 ROOT = Path(__file__).parents[1]
 SPREAD = (1.0, 1.0, 1.001, 0.999, 1.0, 1.0, 1.0)
@@ -115,6 +116,17 @@ def test_the_model_recommends_a_bucket_size() -> None:
     assert "thread ring: the best bucket size is 512KiB; the model says 512KiB" in text
     flat = line([row(bucket=0.01), row(bucket=0.002, number=4)])  # larger is faster: no beta below 0
     assert flat(2**30) == flat(1) > 0
+
+
+def test_a_step_that_cannot_be_is_never_the_best() -> None:
+    """Nor is one with wrong averages; where no other is left there is no best."""
+    impossible, wrong, right = row(0.30, number=16), row(0.33, number=8, wrong=2), row(0.35, number=4)
+    found = cells([impossible, wrong, right])
+    assert [one["best"] for one in found] == [False, False, True]
+    verdict = steps_verdict(found)
+    assert "buckets of 2MiB" in verdict
+    assert [one["best"] for one in cells([impossible, wrong])] == [False, False]
+    assert steps_verdict(cells([impossible, wrong])).startswith("No step with right averages")
 
 
 def test_given_links_predict_the_step() -> None:

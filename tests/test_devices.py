@@ -81,7 +81,7 @@ def test_engines_of_the_library_need_its_reductions(
     job = hosts_line([{"host": "a", "mpi_library": "MPICH Version: 5.0.2"}])
     trial = Trial(text=f"{job}\nSendrecv works with arrays of device cuda\n", status=-11)
     monkeypatch.setattr(devices, "try_by_singleton", lambda environ: trial)
-    monkeypatch.setattr(devices, "ask_library", lambda comm: Said(library="MPICH", supported=None, answers=()))
+    monkeypatch.setattr(devices, "ask_library", lambda comm: Said(name="MPICH", supported=None, answers=()))
     comm = SimpleNamespace(Get_rank=lambda: 0, bcast=lambda value, root: value)
     found = devices.refuse_run(comm, DdpSettings(device="cuda", algorithms=("ring",), engines=engines), False)
     assert (found is not None) is refused

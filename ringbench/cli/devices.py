@@ -127,9 +127,7 @@ def refuse_run(comm: Any, settings: Settings | DdpSettings, tried: bool) -> str 
             problem = refusal(said, trial, running(settings))
         else:
             answers = ", ".join(said.answers) or "nothing"
-            say(
-                f"ringbench: {said.library} could not be tried in a process of its own ({trial.end}); it says {answers}"
-            )
+            say(f"ringbench: {said.name} could not be tried in a process of its own ({trial.end}); it says {answers}")
     found: str | None = comm.bcast(problem, root=0)
     return found
 

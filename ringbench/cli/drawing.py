@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringbench.arguments import UsageError
-from ringbench.cli.showing import read_runs, showing, steps_of, stored_ddp_settings
+from ringbench.cli.showing import read_runs, showing, trained
 from ringbench.cli.talk import say, words_of
 from ringbench.records.row import Row
 from ringbench.records.run import Run, run_file
@@ -44,7 +44,7 @@ def plot_command(arguments: argparse.Namespace) -> int:
                 _save(encode(ending), out / f"{name}.{ending}")
             drawn = True
         if not drawn:
-            of_steps = arguments.kind == ("steps",) or arguments.kind == ["steps"]
+            of_steps = list(arguments.kind or ()) == ["steps"]
             raise ValueError("nothing to draw" + (": steps are those of ringbench ddp" if of_steps else ""))
         return 0
     if arguments.format:
@@ -60,9 +60,7 @@ def plot_command(arguments: argparse.Namespace) -> int:
 def _trained(runs: Sequence[Run], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the cells of training steps that are asked for."""
     for run in runs:
-        if run.steps and run.rows:
-            raise ValueError(f"{run.path}: rows of ringbench sweep and of ringbench ddp in one file")
-        for cell in steps_of(run.steps, stored_ddp_settings(run))[0] if run.steps else ():
+        for cell in trained(run)[0]:
             asked = ((arguments.ranks, cell["nranks"]), (arguments.algorithms, cell["algorithm"]))
             if all(values is None or value in values for values, value in asked):
                 yield cell

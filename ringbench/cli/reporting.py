@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ringbench.arguments import UsageError
-from ringbench.cli.showing import read_runs, showing, steps_of, stored_ddp_settings
+from ringbench.cli.showing import read_runs, showing, trained
 from ringbench.cli.talk import say, words_of
 from ringbench.records.provenance import package_version
 from ringbench.records.run import Run, run_file
@@ -28,7 +28,7 @@ def report_command(arguments: argparse.Namespace) -> int:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(content, encoding="utf-8")
     except OSError as error:
-        raise UsageError(words_of(error)) from None
+        raise UsageError(f"{out}: {error.strerror or error}") from None
     sys.stdout.write(f"{out}\n")
     return 0
 
@@ -47,11 +47,9 @@ def write_page_beside(run: Run) -> None:
 def _page(runs: Sequence[Run]) -> str:
     from ringbench.report.page.make import Steps, make_page
 
-    trained = []
+    steps = []
     for run in runs:
-        if run.steps and run.rows:
-            raise ValueError(f"{run.path}: rows of ringbench sweep and of ringbench ddp in one file")
-        if run.steps:
-            found, turned = steps_of(run.steps, stored_ddp_settings(run))
-            trained.append(Steps(run=run, cells=found, levers=turned))
-    return make_page(runs, trained, package_version())
+        found, turned = trained(run)
+        if found:
+            steps.append(Steps(run=run, cells=found, levers=turned))
+    return make_page(runs, steps, package_version())

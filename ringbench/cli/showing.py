@@ -96,6 +96,13 @@ def stored_ddp_settings(run: Run) -> DdpSettings:
     return settings_from_json(stored if isinstance(stored, dict) else {})
 
 
+def trained(run: Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the same of all steps of a run; raise ValueError where a sweep stands in its file too."""
+    if run.steps and run.rows:
+        raise ValueError(f"{run.path}: rows of ringbench sweep and of ringbench ddp in one file")
+    return steps_of(run.steps, stored_ddp_settings(run)) if run.steps else ([], [])
+
+
 def print_steps(rows: Sequence[DdpRow], settings: DdpSettings, format: str) -> None:
     """Print measured steps of training."""
     from ringbench.report.ddp import render_measured_levers, render_steps

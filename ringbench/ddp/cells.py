@@ -42,9 +42,15 @@ def cells(rows: Sequence[DdpRow], costs: Costs | None = None) -> list[dict[str, 
     for at, row in enumerate(rows):
         alike = [number for number, other in enumerate(rows) if _shared(row, other, _BUT_BUCKETS)]
         if len(alike) > 1:
-            best = min(alike, key=lambda number: found[number]["step_s"])
+            believed = [number for number in alike if not _impossible(found[number]) and not rows[number].wrong]
+            best = min(believed, key=lambda number: found[number]["step_s"], default=None)
             found[at] |= {"best": at == best, "recommended_nbytes": _recommended([rows[n] for n in alike], costs)}
     return found
+
+
+def _impossible(cell: dict[str, Any]) -> bool:
+    """Say whether a step is shorter than what was measured alone, so that no share of it is hidden or not."""
+    return cell["hidden_share"] is None and cell["communication_s"] > 0
 
 
 def _shared(one: DdpRow, other: DdpRow, names: Sequence[str]) -> bool:

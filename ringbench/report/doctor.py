@@ -109,12 +109,12 @@ def device_checks(
     if said is not None:
         state = OK if said.supported else UNKNOWN
         told = (trial and trial.answers) or ", ".join(said.answers) or "says nothing of CUDA"
-        checks.append(Check(check="cuda library", state=state, finding=f"{said.library}: {told}"))
+        checks.append(Check(check="cuda library", state=state, finding=f"{said.name}: {told}"))
     if trial is not None and said is not None:
         for what in ("Sendrecv", "Allreduce"):
             works = trial.works(what)
             finding = f"{what} of arrays on devices {'works' if works else f'does not work: the trial {trial.end}'}"
-            out = None if works else f"{how_to_enable(said.library)}; or --staging host"
+            out = None if works else f"{how_to_enable(said.name)}; or --staging host"
             checks.append(Check(check="cuda transfer", state=OK if works else WARN, finding=finding, advice=out))
     return checks
 

@@ -45,7 +45,7 @@ ASK_LIMIT_S = 20.0
 class Said:
     """Hold what a library says: its name, whether it takes arrays of CUDA (None: it does not say), and each answer."""
 
-    library: str
+    name: str
     supported: bool | None
     answers: tuple[str, ...]
 
@@ -94,7 +94,7 @@ def said_by(library: str, answer: int | None, kinds: str | None, built: str | No
         answers.append(f"ompi_info: built with CUDA {built}")
         votes.append(built == "true")
     answers += [f"{name}={environ[name]}" for name in sorted(environ) if VARIABLES.fullmatch(name)]
-    return Said(library=library_name(library), supported=any(votes) if votes else None, answers=tuple(answers))
+    return Said(name=library_name(library), supported=any(votes) if votes else None, answers=tuple(answers))
 
 
 def how_to_enable(library: str) -> str:
@@ -165,8 +165,8 @@ def refusal(said: Said, trial: Trial, algorithms: Collection[str]) -> str | None
     if failed == [REDUCTION]:
         out += ", and without mpi among the --algorithms (iallreduce among the --engines) no Allreduce is needed"
     return (
-        f"device 'cuda': {failed[0]} of {said.library} does not take arrays of a device ({told}; a trial {trial.end}): "
-        f"{how_to_enable(said.library)}{out}"
+        f"device 'cuda': {failed[0]} of {said.name} does not take arrays of a device ({told}; a trial {trial.end}): "
+        f"{how_to_enable(said.name)}{out}"
     )
 
 
